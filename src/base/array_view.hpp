@@ -1,0 +1,61 @@
+// What kernels see of the caller's tensors: plain pointers with strides, small enough to be kernel parameters.
+// They are made from checked TensorViews at the door (api.cpp) and trusted inside.
+#pragma once
+
+#include <cstdint>
+
+#include "base/host_device.hpp"
+
+namespace raggedmla {
+
+/// An integer array of one or two dimensions, i32 or i64, any stride.
+struct IntArray {
+  const void* data = nullptr;
+  std::int64_t stride0 = 0;
+  std::int64_t stride1 = 0;
+  bool wide = false;
+
+  RAGGEDMLA_HOST_DEVICE explicit operator bool() const { return data != nullptr; }
+  RAGGEDMLA_HOST_DEVICE std::int64_t at_offset(std::int64_t offset) const {
+    return wide ? static_cast<const std::int64_t*>(data)[offset] : static_cast<const std::int32_t*>(data)[offset];
+  }
+  RAGGEDMLA_HOST_DEVICE std::int64_t operator()(std::int64_t i) const { return at_offset(i * stride0); }
+  RAGGEDMLA_HOST_DEVICE std::int64_t operator()(std::int64_t i, std::int64_t j) const {
+    return at_offset(i * stride0 + j * stride1);
+  }
+};
+
+/// The same, written to.
+struct MutableIntArray {
+  void* data = nullptr;
+  std::int64_t stride0 = 0;
+  std::int64_t stride1 = 0;
+  bool wide = false;
+
+  RAGGEDMLA_HOST_DEVICE explicit operator bool() const { return data != nullptr; }
+  RAGGEDMLA_HOST_DEVICE void store_offset(std::int64_t offset, std::int64_t value) const {
+    if (wide) {
+      static_cast<std::int64_t*>(data)[offset] = value;
+    } else {
+      static_cast<std::int32_t*>(data)[offset] = static_cast<std::int32_t>(value);
+    }
+  }
+  RAGGEDMLA_HOST_DEVICE void set(std::int64_t i, std::int64_t value) const { store_offset(i * stride0, value); }
+  RAGGEDMLA_HOST_DEVICE void set(std::int64_t i, std::int64_t j, std::int64_t value) const {
+    store_offset(i * stride0 + j * stride1, value);
+  }
+};
+
+/// One byte per query, non-zero = valid; absent = all valid.
+struct ByteMask {
+  const std::uint8_t* data = nullptr;
+  std::int64_t stride = 0;
+
+  RAGGEDMLA_HOST_DEVICE bool operator()(std::int64_t i) const { return data == nullptr || data[i * stride] != 0; }
+};
+
+RAGGEDMLA_HOST_DEVICE inline std::int64_t clamp_index(std::int64_t value, std::int64_t low, std::int64_t high) {
+  return value < low ? low : (value > high ? high : value);
+}
+
+}  // namespace raggedmla

@@ -1,0 +1,52 @@
+// Where a cache row lies: one type for flat and paged sources. A flat source is pages of one row each.
+#pragma once
+
+#include <cstdint>
+
+#include "base/array_view.hpp"
+#include "base/host_device.hpp"
+
+namespace raggedmla {
+
+enum class StoreKind : std::uint8_t { bf16, fp8_ocp, fp8_fnuz };
+
+struct RowStore {
+  std::uint8_t* data = nullptr;
+  std::int64_t page_stride = 0;  // bytes
+  std::int64_t row_stride = 0;   // bytes within a page: 576 for fp8_ds_mla, the row pitch for bf16
+  std::int64_t rows = 0;         // pages * rows_per_page; valid slots are [0, rows)
+  std::int32_t rows_per_page = 1;
+  StoreKind kind = StoreKind::bf16;
+
+  RAGGEDMLA_HOST_DEVICE bool holds(std::int64_t slot) const { return slot >= 0 && slot < rows; }
+  RAGGEDMLA_HOST_DEVICE std::uint8_t* page(std::int64_t slot) const {
+    return data + (slot / rows_per_page) * page_stride;
+  }
+  RAGGEDMLA_HOST_DEVICE std::uint8_t* row(std::int64_t slot) const {
+    return page(slot) + (slot % rows_per_page) * row_stride;
+  }
+  /// The 8-byte scale record of an fp8 row: all records of a page stand behind all of its rows.
+  RAGGEDMLA_HOST_DEVICE std::uint8_t* scales(std::int64_t slot) const {
+    return page(slot) + rows_per_page * row_stride + (slot % rows_per_page) * 8;
+  }
+};
+
+/// A request's block table: logical row -> slot, -1 where the table holds nothing.
+struct BlockTable {
+  IntArray entries;  // [requests, columns]
+  std::int64_t requests = 0;
+  std::int64_t columns = 0;
+  std::int32_t rows_per_page = 1;
+  std::int64_t pages = -1;  // pages of the cache, -1 = unknown
+
+  RAGGEDMLA_HOST_DEVICE std::int64_t slot(std::int64_t request, std::int64_t row) const {
+    if (request < 0 || request >= requests || row < 0) return -1;
+    const std::int64_t column = row / rows_per_page;
+    if (column >= columns) return -1;
+    const std::int64_t page = entries(request, column);
+    if (page < 0 || (pages >= 0 && page >= pages)) return -1;
+    return page * rows_per_page + row % rows_per_page;
+  }
+};
+
+}  // namespace raggedmla

@@ -1,0 +1,58 @@
+// Host tensors that own their memory, and random values for them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "raggedmla/tensor.hpp"
+
+namespace raggedmla::test {
+
+/// A small generator with the same numbers on every machine (SplitMix64).
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t bits();
+  double uniform();                                           // [0, 1)
+  std::int64_t integer(std::int64_t low, std::int64_t high);  // [low, high]
+  double normal();
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Memory with a view. Elements between the strides are poison (0xA5 bytes), so that a kernel that reads or writes them
+/// is caught: `padding_intact` tells whether they still are.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(DataType type, std::vector<std::int64_t> shape) : Tensor(type, std::move(shape), {}) {}
+  /// Strides in elements; empty = packed.
+  Tensor(DataType type, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides);
+
+  const TensorView& view() const { return view_; }
+  operator const TensorView&() const { return view_; }
+  operator OptionalTensor() const { return view_; }
+
+  double get(std::initializer_list<std::int64_t> index) const;
+  void set(std::initializer_list<std::int64_t> index, double value);
+  std::int64_t size() const { return view_.size(); }
+  /// The n-th element in row-major order of the shape.
+  double flat(std::int64_t n) const;
+  void set_flat(std::int64_t n, double value);
+
+  Tensor& fill(double value);
+  Tensor& fill_normal(Random& random, double scale = 1.0);
+  Tensor& fill_values(const std::vector<double>& values);
+  bool padding_intact() const;
+
+ private:
+  std::int64_t offset(std::int64_t n) const;
+  double read(std::int64_t element_offset) const;
+  void write(std::int64_t element_offset, double value);
+
+  TensorView view_;
+  std::vector<std::uint8_t> memory_;  // over-allocated by 256 for alignment
+};
+
+}  // namespace raggedmla::test

@@ -2,6 +2,7 @@
 // `build_ragged: lengths has shape [7], expected [8]`.
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <string>
 
@@ -21,8 +22,14 @@ class Checker {
 
   /// Throws Error("<operator>: <message>").
   [[noreturn]] void fail(const std::string& message) const;
-  void require(bool condition, const std::string& message) const {
+  /// A message of several parts is given as a lambda (or behind `if (!condition) fail(...)`): operators are called
+  /// thousands of times a second, so no string is built unless the check fails.
+  void require(bool condition, const char* message) const {
     if (!condition) fail(message);
+  }
+  template <std::invocable Message>
+  void require(bool condition, const Message& message) const {
+    if (!condition) fail(message());
   }
 
   /// dtype is one of `types`, shape matches (any_size matches all), device agrees, data is non-null unless the tensor

@@ -15,7 +15,7 @@ inline constexpr int warp_lanes = 64;  // the host pass; kernels are compiled fo
 using LaneMask = std::uint64_t;
 
 __device__ inline void sync_warp() { __builtin_amdgcn_wave_barrier(); }
-__device__ inline LaneMask ballot(bool vote) { return __ballot(vote); }
+__device__ inline LaneMask lanes_where(bool vote) { return __ballot(vote); }
 __device__ inline int count_bits(LaneMask mask) { return __popcll(mask); }
 
 /// The value of lane `source` (within groups of `width` lanes).
@@ -37,7 +37,7 @@ using LaneMask = std::uint32_t;
 inline constexpr LaneMask all_lanes = 0xFFFFFFFFu;
 
 __device__ inline void sync_warp() { __syncwarp(); }
-__device__ inline LaneMask ballot(bool vote) { return __ballot_sync(all_lanes, vote); }
+__device__ inline LaneMask lanes_where(bool vote) { return __ballot_sync(all_lanes, vote); }
 __device__ inline int count_bits(LaneMask mask) { return __popc(mask); }
 
 /// The value of lane `source` (within groups of `width` lanes).
@@ -59,11 +59,11 @@ __device__ T shuffle_up(T value, unsigned distance, int width = warp_lanes) {
 __device__ inline int lane_index() { return static_cast<int>(threadIdx.x) % warp_lanes; }
 __device__ inline int warp_index() { return static_cast<int>(threadIdx.x) / warp_lanes; }
 
-/// Mask of the lanes before this one: `count_bits(ballot(x) & lanes_before())` ranks the lanes that voted.
+/// Mask of the lanes before this one: `count_bits(lanes_where(x) & lanes_before())` ranks the lanes that voted.
 __device__ inline LaneMask lanes_before() { return (LaneMask{1} << lane_index()) - 1; }
 
 /// Whether any lane votes yes.
-__device__ inline bool any_lane(bool vote) { return ballot(vote) != 0; }
+__device__ inline bool any_lane(bool vote) { return lanes_where(vote) != 0; }
 
 /// Sum over each group of `width` lanes (a power of two), known to all of them. The order of additions is fixed.
 template <class T>

@@ -1,5 +1,6 @@
 # Chooses the GPU backend: CUDA when nvcc is there (or asked for), HIP when asked for, none otherwise.
-# Sets RAGGEDMLA_GPU to CUDA, HIP or NONE and defines raggedmla_gpu_sources(file...) for the rooms.
+# Sets RAGGEDMLA_GPU to CUDA, HIP or NONE and RAGGEDMLA_GPU_IMAGES to the architectures built in, and defines
+# raggedmla_gpu_sources(file...) for the rooms.
 set(RAGGEDMLA_GPU NONE)
 if(RAGGEDMLA_HIP)
   set(RAGGEDMLA_GPU HIP)
@@ -16,6 +17,12 @@ message(STATUS "RaggedMLA GPU backend: ${RAGGEDMLA_GPU}")
 
 if(RAGGEDMLA_GPU STREQUAL "CUDA")
   enable_language(CUDA)
+  # CMake 3.25 does not know that nvcc takes C++20.
+  foreach(kind IN ITEMS STANDARD EXTENSION)
+    if(NOT CMAKE_CUDA20_${kind}_COMPILE_OPTION)
+      set(CMAKE_CUDA20_${kind}_COMPILE_OPTION "-std=c++20")
+    endif()
+  endforeach()
   find_package(CUDAToolkit REQUIRED)
   set_target_properties(raggedmla PROPERTIES
     CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_ARCHITECTURES "${RAGGEDMLA_CUDA_ARCHITECTURES}"
@@ -23,8 +30,20 @@ if(RAGGEDMLA_GPU STREQUAL "CUDA")
   target_compile_definitions(raggedmla PRIVATE RAGGEDMLA_WITH_CUDA=1)
   target_compile_options(raggedmla PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-fPIC -lineinfo>)
   target_link_libraries(raggedmla PRIVATE CUDA::cudart_static)
+  # 80-real -> sm_80, 80-virtual -> compute_80, 80 -> both: what build_info() and error messages name.
+  set(RAGGEDMLA_GPU_IMAGES)
+  foreach(architecture IN LISTS RAGGEDMLA_CUDA_ARCHITECTURES)
+    string(REGEX REPLACE "-.*" "" number "${architecture}")
+    if(NOT architecture MATCHES "-virtual$")
+      list(APPEND RAGGEDMLA_GPU_IMAGES "sm_${number}")
+    endif()
+    if(NOT architecture MATCHES "-real$")
+      list(APPEND RAGGEDMLA_GPU_IMAGES "compute_${number}")
+    endif()
+  endforeach()
 elseif(RAGGEDMLA_GPU STREQUAL "HIP")
   include(hip)
+  set(RAGGEDMLA_GPU_IMAGES ${RAGGEDMLA_HIP_ARCHITECTURES})
 endif()
 
 # Adds GPU sources (.cu) of the current room to the library, compiled for the chosen backend.

@@ -46,11 +46,12 @@ inline Status launch_kernel(const void* kernel, dim3 grid, dim3 block, void** ar
 }
 #endif
 
-/// Turns a runtime error into a DeviceError that names the call and its place.
+/// Throws a DeviceError that names the call, its place, the device's answer and, if an image is missing, those built
+/// in.
+[[noreturn]] void throw_device_error(Status status, const char* call, const char* file, int line);
+
 inline void check(Status status, const char* call, const char* file, int line) {
-  if (status == success) return;
-  throw DeviceError(std::string(call) + " failed: " + status_text(status) + " (" + file + ":" + std::to_string(line) +
-                    ")");
+  if (status != success) throw_device_error(status, call, file, line);
 }
 #define RAGGEDMLA_GPU_CHECK(call) ::raggedmla::gpu::check((call), #call, __FILE__, __LINE__)
 
@@ -99,7 +100,11 @@ struct Properties {
   int compute_major = 0, compute_minor = 0;
   std::string name, architecture;
   std::size_t memory_bytes = 0;
+  bool has_image = false;  // this build holds kernels for it
 };
+/// Cached, safe from any thread, no driver call after the first. Throws DeviceError if there is no such device.
 const Properties& properties(int device);
+/// The same, and throws DeviceError if the build holds no kernel image for the device: what operators call.
+const Properties& require_device(int device);
 
 }  // namespace raggedmla::gpu

@@ -1,0 +1,28 @@
+#include "gpu/preload.hpp"
+
+#include "device/backends.hpp"
+
+namespace raggedmla::gpu {
+
+void load_kernel_image(const void* kernel, int dynamic_shared_bytes) {
+#if RAGGEDMLA_GPU_IS_HIP
+  hipFuncAttributes attributes;
+  RAGGEDMLA_GPU_CHECK(hipFuncGetAttributes(&attributes, kernel));
+  static_cast<void>(dynamic_shared_bytes);  // the 64 KiB of a workgroup need no opt-in
+#else
+  cudaFuncAttributes attributes;
+  RAGGEDMLA_GPU_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  if (dynamic_shared_bytes > 48 * 1024) {
+    RAGGEDMLA_GPU_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic_shared_bytes));
+  }
+#endif
+}
+
+void preload(int device) {
+  require_device(device);
+  DeviceScope scope(device);
+  preload_device_room();
+}
+
+}  // namespace raggedmla::gpu

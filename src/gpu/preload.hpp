@@ -1,0 +1,20 @@
+// Getting kernels ready ahead of a capture or the first call: one function per room, called by preload().
+#pragma once
+
+#include "gpu/runtime.hpp"
+
+namespace raggedmla::gpu {
+
+/// Loads a kernel onto the current device (modules load lazily otherwise, which is slow and not legal in a capture)
+/// and, for more than the 48 KiB that every launch may use, raises its limit of dynamic shared memory.
+void load_kernel_image(const void* kernel, int dynamic_shared_bytes);
+
+template <class... Parameters>
+void load_kernel(void (*kernel)(Parameters...), int dynamic_shared_bytes = 0) {
+  load_kernel_image(reinterpret_cast<const void*>(kernel), dynamic_shared_bytes);
+}
+
+// Each calls load_kernel for every kernel of its room; the device is current. preload.cu calls them all.
+void preload_device_room();
+
+}  // namespace raggedmla::gpu

@@ -86,8 +86,12 @@ function(raggedmla_hip_sources)
         -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src -I${RAGGEDMLA_HIP_INCLUDE}
         -MD -MF ${object}.d -c ${source} -o ${object}
       DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Building HIP object ${name}.o")
+    # The command belongs to this folder, the library to another: only a target carries the rule across.
+    string(MAKE_C_IDENTIFIER hip_${name} rule)
+    add_custom_target(${rule} DEPENDS ${object})
+    add_dependencies(raggedmla ${rule})
     target_sources(raggedmla PRIVATE ${object})
-    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+    set_source_files_properties(${object} TARGET_DIRECTORY raggedmla PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
     set_property(TARGET raggedmla APPEND PROPERTY RAGGEDMLA_HIP_OBJECTS ${object})
   endforeach()
 endfunction()

@@ -76,7 +76,7 @@ void preload(Device device) {
 void initialize_workspace(const Workspace& workspace, Stream stream) {
   Checker check("initialize_workspace");
   check.require(workspace.data != nullptr || workspace.bytes == 0,
-                "workspace is a null pointer of " + std::to_string(workspace.bytes) + " bytes");
+                [&] { return "workspace is a null pointer of " + std::to_string(workspace.bytes) + " bytes"; });
   check.require(reinterpret_cast<std::uintptr_t>(workspace.data) % 256 == 0, "workspace is not aligned to 256 bytes");
   require_backend("initialize_workspace", workspace.device);
   const std::size_t bytes = std::min(workspace.bytes, counter_area_bytes);

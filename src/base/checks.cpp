@@ -34,14 +34,33 @@ std::string device_text(Device device) {
   return (device.type == DeviceType::cuda ? "cuda:" : "hip:") + std::to_string(device.index);
 }
 
+Checker::Scope Checker::within(const char* member, int index) {
+  path_.members[path_.depth++] = {member, index};
+  return Scope(*this);
+}
+
+std::string Checker::text(const Path& path, const char* argument) {
+  std::string text;
+  for (int i = 0; i < path.depth; ++i) {
+    const Path::Member& member = path.members[i];
+    text += member.name;
+    if (member.index >= 0) text.append("[").append(std::to_string(member.index)).append("]");
+    text += ".";
+  }
+  return text + argument;
+}
+
+std::string Checker::full_name(const char* argument) const { return text(path_, argument); }
+
 void Checker::fail(const std::string& message) const { throw Error(std::string(operator_) + ": " + message); }
+
+void Checker::fail(const char* argument, const std::string& what) const { fail(full_name(argument) + " " + what); }
 
 void Checker::tensor(const char* argument, const TensorView& view, std::initializer_list<DataType> types,
                      std::initializer_list<std::int64_t> shape) {
-  const auto who = [argument] { return std::string(argument); };
   bool type_fits = false;
   for (const DataType type : types) type_fits = type_fits || view.dtype == type;
-  if (!type_fits) fail(who() + " is " + name(view.dtype) + ", expected " + types_text(types));
+  if (!type_fits) fail(argument, std::string("is ") + name(view.dtype) + ", expected " + types_text(types));
 
   bool shape_fits = view.rank == static_cast<int>(shape.size());
   if (shape_fits) {
@@ -51,60 +70,60 @@ void Checker::tensor(const char* argument, const TensorView& view, std::initiali
       ++i;
     }
   }
-  if (!shape_fits) fail(who() + " has shape " + raggedmla::shape_text(view) + ", expected " + shape_text(shape));
+  if (!shape_fits) {
+    fail(argument, "has shape " + raggedmla::shape_text(view) + ", expected " + shape_text(shape));
+  }
 
   // The last byte's offset must fit: sum over dimensions of (size - 1) * stride, in bytes.
   std::int64_t last = 0, count = 1;
   for (int i = 0; i < view.rank; ++i) {
-    if (view.stride[i] < 0) fail(who() + " has a negative stride (dimension " + std::to_string(i) + ")");
+    if (view.stride[i] < 0) fail(argument, "has a negative stride (dimension " + std::to_string(i) + ")");
     std::int64_t extent = 0;
     const bool fits = !__builtin_mul_overflow(view.shape[i] > 0 ? view.shape[i] - 1 : 0, view.stride[i], &extent) &&
                       !__builtin_add_overflow(last, extent, &last) &&
                       !__builtin_mul_overflow(count, view.shape[i], &count);
-    if (!fits || last >= INT64_MAX / 16) fail(who() + " is too large: sizes and strides overflow 63 bits");
+    if (!fits || last >= INT64_MAX / 16) fail(argument, "is too large: sizes and strides overflow 63 bits");
   }
   if (view.data == nullptr && count != 0) {
-    fail(who() + " has a null pointer, expected " + raggedmla::shape_text(view));
+    fail(argument, "has a null pointer, expected " + raggedmla::shape_text(view));
   }
   if (reinterpret_cast<std::uintptr_t>(view.data) % element_bytes(view.dtype) != 0) {
-    fail(who() + " is not aligned to its element size");
+    fail(argument, "is not aligned to its element size");
   }
 
   if (first_argument_ == nullptr) {
     first_argument_ = argument;
+    first_path_ = path_;
     device_ = view.device;
   }
   if (view.device != device_) {
-    fail(who() + " is on " + device_text(view.device) + ", expected " + device_text(device_) + " as " +
-         first_argument_);
+    fail(argument, "is on " + device_text(view.device) + ", expected " + device_text(device_) + " as " +
+                       text(first_path_, first_argument_));
   }
 }
 
 void Checker::packed_rows(const char* argument, const TensorView& view) const {
   const int last = view.rank - 1;
-  require(view.shape[last] <= 1 || view.stride[last] == 1, [&] {
-    return std::string(argument) + " has stride " + std::to_string(view.stride[last]) +
-           " in its last dimension, expected 1";
-  });
+  if (view.shape[last] <= 1 || view.stride[last] == 1) return;
+  fail(argument, "has stride " + std::to_string(view.stride[last]) + " in its last dimension, expected 1");
 }
 
 void Checker::aligned_rows(const char* argument, const TensorView& view, std::size_t bytes) const {
-  const auto expected = [bytes] { return ", expected a multiple of " + std::to_string(bytes) + " bytes"; };
-  require(reinterpret_cast<std::uintptr_t>(view.data) % bytes == 0,
-          [&] { return std::string(argument) + " starts at an unaligned address" + expected(); });
+  if (reinterpret_cast<std::uintptr_t>(view.data) % bytes != 0) {
+    fail(argument, "starts at an unaligned address, expected a multiple of " + std::to_string(bytes) + " bytes");
+  }
   for (int i = 0; i + 1 < view.rank; ++i) {
     const std::size_t stride = static_cast<std::size_t>(view.stride[i]) * element_bytes(view.dtype);
-    require(view.shape[i] <= 1 || stride % bytes == 0, [&] {
-      return std::string(argument) + " has a stride of " + std::to_string(stride) + " bytes in dimension " +
-             std::to_string(i) + expected();
-    });
+    if (view.shape[i] <= 1 || stride % bytes == 0) continue;
+    fail(argument, "has a stride of " + std::to_string(stride) + " bytes in dimension " + std::to_string(i) +
+                       ", expected a multiple of " + std::to_string(bytes) + " bytes");
   }
 }
 
 void Checker::writable(const char* argument, const TensorView& view) const {
   for (int i = 0; i < view.rank; ++i) {
-    require(view.shape[i] <= 1 || view.stride[i] > 0,
-            [&] { return std::string(argument) + " is an output with stride 0 in dimension " + std::to_string(i); });
+    if (view.shape[i] <= 1 || view.stride[i] > 0) continue;
+    fail(argument, "is an output with stride 0 in dimension " + std::to_string(i));
   }
 }
 
@@ -138,13 +157,14 @@ ByteMask Checker::mask(const char* argument, const OptionalTensor& view, std::in
 }
 
 void Checker::workspace(const Workspace& workspace, std::size_t needed) const {
-  require(workspace.data != nullptr && workspace.bytes >= needed, [&] {
-    return "workspace has " + std::to_string(workspace.data ? workspace.bytes : 0) + " bytes, expected at least " +
-           std::to_string(needed);
-  });
-  require(reinterpret_cast<std::uintptr_t>(workspace.data) % 256 == 0, "workspace is not aligned to 256 bytes");
-  require(workspace.device == device_,
-          [&] { return "workspace is on " + device_text(workspace.device) + ", expected " + device_text(device_); });
+  if (workspace.data == nullptr || workspace.bytes < needed) {
+    fail("workspace has " + std::to_string(workspace.data ? workspace.bytes : 0) + " bytes, expected at least " +
+         std::to_string(needed));
+  }
+  if (reinterpret_cast<std::uintptr_t>(workspace.data) % 256 != 0) fail("workspace is not aligned to 256 bytes");
+  if (workspace.device != device_) {
+    fail("workspace is on " + device_text(workspace.device) + ", expected " + device_text(device_));
+  }
 }
 
 }  // namespace raggedmla

@@ -16,12 +16,32 @@ namespace raggedmla {
 inline constexpr std::int64_t any_size = -1;
 
 /// Checks the arguments of one operator. The first tensor given fixes the device; all others must be on it.
+/// Nothing is allocated while everything is right: texts are made only for a message.
 class Checker {
  public:
   explicit Checker(const char* operator_name) : operator_(operator_name) {}
 
+  /// While it lives, arguments are named as members: `within("segments", 1)` makes `rows.indptr` read
+  /// `segments[1].rows.indptr`.
+  class Scope {
+   public:
+    explicit Scope(Checker& checker) : checker_(checker) {}
+    ~Scope() { --checker_.path_.depth; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Checker& checker_;
+  };
+  [[nodiscard]] Scope within(const char* member, int index = -1);
+
+  /// The argument's full name.
+  std::string full_name(const char* argument) const;
+
   /// Throws Error("<operator>: <message>").
   [[noreturn]] void fail(const std::string& message) const;
+  /// Throws Error("<operator>: <full name of the argument> <what>").
+  [[noreturn]] void fail(const char* argument, const std::string& what) const;
   /// A message of several parts is given as a lambda (or behind `if (!condition) fail(...)`): operators are called
   /// thousands of times a second, so no string is built unless the check fails.
   void require(bool condition, const char* message) const {
@@ -60,7 +80,19 @@ class Checker {
   Device device() const { return device_; }
 
  private:
+  struct Path {
+    static constexpr int max_depth = 4;
+    struct Member {
+      const char* name = nullptr;
+      int index = -1;
+    } members[max_depth];
+    int depth = 0;
+  };
+  static std::string text(const Path& path, const char* argument);
+
   const char* operator_;
+  Path path_;
+  Path first_path_;
   const char* first_argument_ = nullptr;
   Device device_;
 };

@@ -1,0 +1,314 @@
+#include "support/attention_case.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "base/bfloat16.hpp"
+
+namespace raggedmla::test {
+
+namespace {
+
+constexpr std::int64_t width = v4_row.query_width;
+
+DataType index_type(bool wide) { return wide ? DataType::i64 : DataType::i32; }
+
+/// Random bytes for one fp8 row: codes without NaN, small scales, bf16 rope channels.
+void write_fp8_row(std::uint8_t* data, std::uint8_t* scales, Fp8Encoding encoding, Random& random) {
+  for (int i = 0; i < v4_row.nope_width; ++i) {
+    std::uint8_t code;
+    do code = static_cast<std::uint8_t>(random.bits() & 0xFF);
+    while (encoding == Fp8Encoding::ocp ? (code & 0x7F) == 0x7F : code == 0x80);
+    data[i] = code;
+  }
+  for (int i = 0; i < v4_row.rope_width; ++i) {
+    const std::uint16_t bits = bf16_from_float(static_cast<float>(random.normal()));
+    std::memcpy(data + v4_row.nope_width + 2 * i, &bits, 2);
+  }
+  for (int i = 0; i < v4_row.nope_width / v4_row.group_width; ++i) {
+    scales[i] = static_cast<std::uint8_t>(random.integer(118, 121));
+  }
+}
+
+/// Splits T queries into a few requests of uneven length (some empty).
+std::vector<std::int64_t> request_starts(std::int64_t tokens, Random& random) {
+  std::vector<std::int64_t> starts{0, 0};
+  while (starts.back() < tokens) {
+    starts.push_back(std::min(tokens, starts.back() + random.integer(1, std::max<std::int64_t>(1, tokens / 2))));
+  }
+  return starts;
+}
+
+}  // namespace
+
+Tensor& AttentionData::keep(Tensor tensor) {
+  tensors_.push_back(std::move(tensor));
+  return tensors_.back();
+}
+
+AttentionData::AttentionData(const AttentionCase& c) : random(c.seed * 7919 + 17) {
+  const std::int64_t T = c.tokens, H = c.heads;
+  const std::int64_t pad = c.strided ? 8 : 0;
+  q = Tensor(DataType::bf16, {T, H, width}, {H * (width + pad) + pad, width + pad, 1});
+  q.fill_normal(random);
+  out = Tensor(c.f32_out ? DataType::f32 : DataType::bf16, {T, H, width}, {H * (width + pad) + pad, width + pad, 1});
+  lse = Tensor(DataType::f32, {T, H}, {H + pad, 1});
+  max_logits =
+      Tensor(DataType::f32, {T, H}, c.strided ? std::vector<std::int64_t>{1, T + 3} : std::vector<std::int64_t>{H, 1});
+  out.fill(std::nan(""));
+  lse.fill(std::nan(""));
+  max_logits.fill(std::nan(""));
+
+  call.q = q;
+  call.out = out;
+  call.lse = lse;
+  call.max_logits = max_logits;
+  call.schedule.splits = c.splits;
+  if (c.sink != Sink::none) {
+    sink = Tensor(DataType::f32, {H}, {c.strided ? 2 : 1});
+    sink.fill_normal(random);
+    if (c.sink == Sink::infinities) {
+      for (std::int64_t h = 0; h < H; h += 3)
+        sink.set({h}, (h / 3 % 2 ? 1 : -1) * std::numeric_limits<double>::infinity());
+    }
+    call.sink = sink;
+  }
+  if (c.rope) {
+    cos_sin = Tensor(DataType::f32, {97, 64}, {c.strided ? 70 : 64, 1});
+    for (std::int64_t p = 0; p < 97; ++p) {
+      for (std::int64_t i = 0; i < 32; ++i) {
+        const double angle = static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(i) / 32);
+        cos_sin.set({p, i}, std::cos(angle));
+        cos_sin.set({p, 32 + i}, std::sin(angle));
+      }
+    }
+    positions = Tensor(DataType::i64, {T});
+    for (std::int64_t t = 0; t < T; ++t) positions.set({t}, t == 1 ? -5 : (t == 2 ? 97 : t * 5 % 97));
+    call.epilogue = {Epilogue::Kind::inverse_rope, cos_sin, positions};
+  }
+  for (const SegmentCase& segment : c.segments) add_segment(segment, c);
+  call.segments = segments;
+}
+
+void AttentionData::add_segment(const SegmentCase& s, const AttentionCase& whole) {
+  const std::int64_t T = whole.tokens, K = s.length;
+  const bool paged = s.store != Store::flat;
+  const std::int64_t R = paged ? s.rows_per_page : 1;
+  const std::int64_t pages = paged ? (s.rows + R - 1) / R : s.rows;
+  const std::int64_t rows = pages * R;
+  std::set<std::int64_t> selected;
+  RowSelection selection;
+
+  const auto pick = [&]() -> std::int64_t {
+    if (random.uniform() < s.invalid) {
+      const std::int64_t bad[] = {-1, -7, rows, rows + 12345, std::numeric_limits<std::int32_t>::max()};
+      return bad[random.integer(0, 4)];
+    }
+    const std::int64_t slot = random.integer(0, rows - 1);
+    selected.insert(slot);
+    return slot;
+  };
+  const auto length_of = [&](std::int64_t t) {
+    return t % 5 == 4 ? std::int64_t{0} : (t % 2 ? random.integer(0, K) : K);
+  };
+
+  if (s.list == List::dense || s.list == List::dense_lengths) {
+    Tensor& indices = keep(Tensor(index_type(s.wide), {T, K}, {K + (whole.strided ? 5 : 0), 1}));
+    Tensor* lengths = nullptr;
+    if (s.list == List::dense_lengths) {
+      lengths = &keep(Tensor(index_type(s.wide), {T}, {whole.strided ? 3 : 1}));
+      for (std::int64_t t = 0; t < T; ++t)
+        lengths->set({t}, static_cast<double>(t % 7 == 3 ? -2 : (t % 7 == 5 ? K + 9 : length_of(t))));
+    }
+    for (std::int64_t t = 0; t < T; ++t) {
+      const std::int64_t used =
+          lengths ? std::clamp<std::int64_t>(static_cast<std::int64_t>(lengths->get({t})), 0, K) : K;
+      for (std::int64_t j = 0; j < K; ++j) {
+        // Behind the length stands a legal row number whose row is NaN unless somebody else selected it.
+        indices.set({t, j}, static_cast<double>(j < used ? pick() : (t + j) % rows));
+      }
+    }
+    selection = DenseRows{indices, lengths ? OptionalTensor(lengths->view()) : std::nullopt};
+  } else if (s.list == List::ragged) {
+    Tensor& indptr = keep(Tensor(index_type(s.wide), {T + 1}));
+    std::vector<std::int64_t> flat;
+    for (std::int64_t t = 0; t <= T; ++t) {
+      indptr.set({t}, static_cast<double>(flat.size()));
+      if (t < T)
+        for (std::int64_t j = length_of(t); j > 0; --j) flat.push_back(pick());
+    }
+    Tensor& indices = keep(Tensor(index_type(s.wide), {T * K + 1}));
+    for (std::int64_t n = 0; n < indices.size(); ++n) {
+      indices.set({n}, static_cast<double>(
+                           n < static_cast<std::int64_t>(flat.size()) ? flat[static_cast<std::size_t>(n)] : n % rows));
+    }
+    selection = RaggedRows{indices, indptr};
+  } else {
+    const std::vector<std::int64_t> starts = request_starts(T, random);
+    const std::int64_t B = static_cast<std::int64_t>(starts.size()) - 1;
+    RangeRows range;
+    Tensor& query_start = keep(Tensor(DataType::i32, {B + 1}));
+    for (std::int64_t b = 0; b <= B; ++b)
+      query_start.set({b}, static_cast<double>(starts[static_cast<std::size_t>(b)]));
+    Tensor& first = keep(Tensor(index_type(s.wide), {T}));
+    Tensor& count = keep(Tensor(DataType::i32, {T}));
+    const std::int64_t columns = s.list == List::range_flat ? 0 : (K + 2 * R - 1) / R + 1;
+    if (s.list == List::range_ring) range.ring_rows = std::max<std::int64_t>(1, (K + R - 1) / R * R);
+    for (std::int64_t t = 0; t < T; ++t) {
+      first.set({t}, static_cast<double>(t % 6 == 5 ? -3 : random.integer(0, s.list == List::range_ring ? 1000 : R)));
+      count.set({t}, static_cast<double>(t % 8 == 7 ? -1 : (t % 2 ? random.integer(0, K) : K)));
+    }
+    range.first = first;
+    range.count = count;
+    range.query_start = query_start;
+    if (s.list == List::range_flat) {
+      Tensor& base = keep(Tensor(DataType::i64, {B}));
+      for (std::int64_t b = 0; b < B; ++b)
+        base.set({b}, static_cast<double>(random.integer(0, std::max<std::int64_t>(0, rows - K))));
+      range.row_base = base;
+    } else {
+      Tensor& table = keep(Tensor(index_type(s.wide), {B, columns}, {columns + (whole.strided ? 3 : 0), 1}));
+      for (std::int64_t b = 0; b < B; ++b) {
+        for (std::int64_t p = 0; p < columns; ++p) {
+          table.set({b, p}, static_cast<double>(random.uniform() < s.invalid ? -1 : random.integer(0, pages - 1)));
+        }
+      }
+      range.block_table = table;
+    }
+    selection = range;
+    // Which rows the ranges select, by the definition of RangeRows.
+    for (std::int64_t b = 0; b < B; ++b) {
+      for (std::int64_t t = starts[static_cast<std::size_t>(b)]; t < starts[static_cast<std::size_t>(b) + 1]; ++t) {
+        std::int64_t n = std::max<std::int64_t>(0, static_cast<std::int64_t>(count.get({t})));
+        if (range.ring_rows > 0) n = std::min(n, range.ring_rows);
+        for (std::int64_t i = 0; i < n; ++i) {
+          std::int64_t r = static_cast<std::int64_t>(first.get({t})) + i;
+          if (r < 0) continue;
+          if (range.ring_rows > 0) r %= range.ring_rows;
+          std::int64_t slot = -1;
+          if (range.row_base) {
+            slot = static_cast<const std::int64_t*>(range.row_base->data)[b] + r;
+          } else if (r / R < columns) {
+            const TensorView& table = *range.block_table;
+            const std::int64_t at = b * table.stride[0] + r / R;
+            const std::int64_t page = s.wide ? static_cast<const std::int64_t*>(table.data)[at]
+                                             : static_cast<const std::int32_t*>(table.data)[at];
+            slot = page < 0 ? -1 : page * R + r % R;
+          }
+          if (slot >= 0 && slot < rows) selected.insert(slot);
+        }
+      }
+    }
+  }
+
+  KvSource source;
+  if (s.store == Store::flat || s.store == Store::bf16_pages) {
+    const std::int64_t pitch = width + (whole.strided ? 16 : 0);
+    Tensor& tensor = paged ? keep(Tensor(DataType::bf16, {pages, R, width}, {s.page_multiple * R * pitch, pitch, 1}))
+                           : keep(Tensor(DataType::bf16, {rows, width}, {pitch, 1}));
+    for (std::int64_t slot = 0; slot < rows; ++slot) {
+      const bool used = selected.count(slot) > 0;
+      for (std::int64_t i = 0; i < width; ++i) tensor.set_flat(slot * width + i, used ? random.normal() : std::nan(""));
+    }
+    if (paged) {
+      source = PagedKv{tensor, s.rows_per_page, Fp8Encoding::ocp};
+    } else {
+      source = DenseKv{tensor};
+    }
+  } else {
+    const Fp8Encoding encoding = s.store == Store::fp8_ocp ? Fp8Encoding::ocp : Fp8Encoding::fnuz;
+    const std::int64_t payload = (R * (v4_row.data_bytes + v4_row.scale_bytes) + 575) / 576 * 576;
+    Tensor& tensor = keep(Tensor(DataType::u8, {pages, payload}, {payload * s.page_multiple, 1}));
+    auto* bytes = static_cast<std::uint8_t*>(tensor.view().data);
+    for (std::int64_t p = 0; p < pages; ++p) {
+      std::uint8_t* page = bytes + p * payload * s.page_multiple;
+      std::memset(page, 0xFF, static_cast<std::size_t>(payload));  // scale bytes 255 = NaN, rope NaN
+      for (std::int64_t r = 0; r < R; ++r) {
+        if (selected.count(p * R + r) == 0) {
+          if (encoding == Fp8Encoding::fnuz)
+            std::memset(page + r * v4_row.data_bytes, 0x80, static_cast<std::size_t>(v4_row.nope_width));
+          continue;
+        }
+        write_fp8_row(page + r * v4_row.data_bytes, page + R * v4_row.data_bytes + r * v4_row.scale_bytes, encoding,
+                      random);
+      }
+    }
+    source = PagedKv{tensor, s.rows_per_page, encoding};
+  }
+  segments.push_back({source, selection});
+}
+
+Expected reference_of(const Attention& call) {
+  const std::int64_t T = call.q.shape[0], H = call.q.shape[1];
+  Expected expected{Tensor(DataType::f32, {T, H, width}), Tensor(DataType::f32, {T, H}), Tensor(DataType::f32, {T, H})};
+  Attention exact = call;
+  exact.out = expected.out;
+  exact.lse = expected.lse;
+  exact.max_logits = expected.max_logits;
+  exact.schedule = {};
+  exact.schedule.kernel = Schedule::Kernel::reference;
+  attention(exact);
+  return expected;
+}
+
+namespace {
+
+double read(const TensorView& view, std::int64_t offset) {
+  return view.dtype == DataType::f32 ? static_cast<const float*>(view.data)[offset]
+                                     : float_from_bf16(static_cast<const std::uint16_t*>(view.data)[offset]);
+}
+
+void expect_scalars_close(const TensorView& actual, const Tensor& expected, const char* name, const std::string& what) {
+  for (std::int64_t t = 0; t < actual.shape[0]; ++t) {
+    for (std::int64_t h = 0; h < actual.shape[1]; ++h) {
+      const double got = read(actual, t * actual.stride[0] + h * actual.stride[1]), want = expected.get({t, h});
+      const bool equal = got == want || std::abs(got - want) <= 1e-3 * std::max(1.0, std::abs(want) / 64) ||
+                         (std::isnan(got) && std::isnan(want));
+      ASSERT_TRUE(equal) << what << ": " << name << "[" << t << ", " << h << "] = " << got << ", expected " << want;
+    }
+  }
+}
+
+}  // namespace
+
+void expect_close(const Attention& actual, const Expected& expected, const std::string& what) {
+  const TensorView& out = actual.out;
+  double error_sum = 0, norm_sum = 0;
+  for (std::int64_t t = 0; t < out.shape[0]; ++t) {
+    for (std::int64_t h = 0; h < out.shape[1]; ++h) {
+      double error = 0, norm = 0;
+      for (std::int64_t i = 0; i < out.shape[2]; ++i) {
+        const double got = read(out, t * out.stride[0] + h * out.stride[1] + i), want = expected.out.get({t, h, i});
+        ASSERT_EQ(std::isnan(got), std::isnan(want))
+            << what << ": out[" << t << ", " << h << ", " << i << "] = " << got << ", expected " << want;
+        if (std::isnan(want)) continue;
+        error += (got - want) * (got - want);
+        norm += want * want;
+      }
+      ASSERT_LE(std::sqrt(error), 1e-2 * std::sqrt(norm)) << what << ": out[" << t << ", " << h << "]";
+      error_sum += error;
+      norm_sum += norm;
+    }
+  }
+  EXPECT_LE(std::sqrt(error_sum), 4e-3 * std::sqrt(norm_sum)) << what;
+  if (actual.lse) expect_scalars_close(*actual.lse, expected.lse, "lse", what);
+  if (actual.max_logits) expect_scalars_close(*actual.max_logits, expected.max_logits, "max_logits", what);
+}
+
+Tensor rows_of(const std::vector<std::vector<double>>& leading) {
+  Tensor rows(DataType::bf16, {static_cast<std::int64_t>(leading.size()), width});
+  rows.fill(0);
+  for (std::size_t r = 0; r < leading.size(); ++r) {
+    for (std::size_t i = 0; i < leading[r].size(); ++i) {
+      rows.set({static_cast<std::int64_t>(r), static_cast<std::int64_t>(i)}, leading[r][i]);
+    }
+  }
+  return rows;
+}
+
+}  // namespace raggedmla::test

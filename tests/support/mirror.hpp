@@ -33,9 +33,11 @@ class Mirror {
 
   /// The tensor on the device, strides kept. On a CPU the view itself.
   TensorView in(const TensorView& host);
+  TensorView in(const Tensor& host) { return in(host.view()); }
   OptionalTensor in(const OptionalTensor& host);
   /// The same; its memory comes back at finish().
   TensorView out(const TensorView& host);
+  TensorView out(const Tensor& host) { return out(host.view()); }
   OptionalTensor out(const OptionalTensor& host);
   /// Scratch full of NaN, with its counter area initialised.
   Workspace workspace(std::size_t bytes);

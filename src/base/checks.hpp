@@ -56,6 +56,7 @@ class Checker {
   /// is empty, strides are not negative and every size and byte offset fits 63 bits.
   void tensor(const char* argument, const TensorView& view, std::initializer_list<DataType> types,
               std::initializer_list<std::int64_t> shape);
+  // Three checks of strides; a tensor without elements passes them all.
   /// The last dimension is packed (stride 1).
   void packed_rows(const char* argument, const TensorView& view) const;
   /// Every row (all but the last dimension) starts on a multiple of `bytes`.

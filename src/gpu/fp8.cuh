@@ -1,0 +1,143 @@
+// fp8 codes times their group's scale -> bf16, in registers, exact for every code and every scale byte.
+//
+// A code `s eeee mmm` moved to `s 0000eeee mmm0000` is a bf16 number 2^120 (ocp, bias 7) or 2^119 (fnuz, bias 8) times
+// too small, subnormal codes included, since both formats continue below their smallest exponent in the same way. One
+// multiplication by 2^120 * 2^(scale byte - 127) then finishes the job:
+//
+//     codes   c3 c2 c1 c0         permute   c1 00 c0 00         shift, mask    bf16x2 * bf16x2 (rounds once)
+//
+// That holds while the factor is a normal bf16 number and the product needs no rounding (scale bytes 4 to 134: groups
+// whose largest magnitude lies between 2^-115 and 57344), and while no code is NaN. Anything else takes the careful
+// path: two multiplications and a look at every code. It is a few instructions longer, so it needs no call.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bfloat16.hpp"
+#include "base/float8.hpp"
+#include "base/host_device.hpp"
+
+namespace raggedmla::gpu {
+
+/// Bytes `selector` (four nibbles, lowest byte first) of the eight bytes {high, low}; 0 to 3 are those of `low`.
+RAGGEDMLA_HOST_DEVICE inline std::uint32_t permute_bytes(std::uint32_t low, std::uint32_t high,
+                                                         std::uint32_t selector) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(low, high, selector);
+#elif defined(__HIP_DEVICE_COMPILE__)
+  // One nibble per byte on one side, one byte per byte on the other; the selector is a constant.
+  const std::uint32_t spread =
+      (selector & 0xFu) | (selector & 0xF0u) << 4 | (selector & 0xF00u) << 8 | (selector & 0xF000u) << 12;
+  return __builtin_amdgcn_perm(high, low, spread);
+#else
+  const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
+  std::uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    result |= static_cast<std::uint32_t>(bytes >> (8 * (selector >> (4 * i) & 7)) & 0xFF) << (8 * i);
+  }
+  return result;
+#endif
+}
+
+/// Two bf16 products, rounded to nearest even; subnormal numbers count in full.
+RAGGEDMLA_HOST_DEVICE inline std::uint32_t multiply_bf16x2(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t product;
+#if __CUDA_ARCH__ >= 900
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+#else
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));  // + (-0) keeps -0
+#endif
+  return product;
+#else
+  const float low = float_from_bits(a << 16) * float_from_bits(b << 16);
+  const float high = float_from_bits(a & 0xFFFF0000u) * float_from_bits(b & 0xFFFF0000u);
+  return static_cast<std::uint32_t>(bf16_from_float(high)) << 16 | bf16_from_float(low);
+#endif
+}
+
+/// The same where both products are known to be representable: no rounding.
+RAGGEDMLA_HOST_DEVICE inline std::uint32_t multiply_bf16x2_exact(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  return multiply_bf16x2(a, b);
+#else
+  const float low = float_from_bits(a << 16) * float_from_bits(b << 16);
+  const float high = float_from_bits(a & 0xFFFF0000u) * float_from_bits(b & 0xFFFF0000u);
+  return permute_bytes(bits_of_float(low), bits_of_float(high), 0x7632);  // the upper half of each
+#endif
+}
+
+/// Decodes the codes of rows whose encoding is known when the kernel is compiled.
+template <Fp8Encoding encoding>
+struct Fp8Decoder {
+  /// 2^120 or 2^119: what moves a code's bits, read as bf16, to the code's value.
+  static constexpr std::uint32_t bias_exponent = encoding == Fp8Encoding::ocp ? 120 : 119;
+
+  /// Whether one multiplication does it.
+  RAGGEDMLA_HOST_DEVICE static bool is_plain(std::uint8_t scale_byte) { return scale_byte - 4u <= 130u; }
+
+  /// The factor of plain scale bytes, in both halves.
+  RAGGEDMLA_HOST_DEVICE static std::uint32_t factor(std::uint8_t scale_byte) {
+    return scale_byte * 0x00800080u + bias_exponent * 0x00800080u;
+  }
+
+  /// Collects whether any of many codes is NaN, for one test at the end: three instructions for four codes.
+  /// Start with 0.
+  RAGGEDMLA_HOST_DEVICE static std::uint32_t watch_nan(std::uint32_t seen, std::uint32_t codes) {
+    if constexpr (encoding == Fp8Encoding::ocp) {
+      return seen | ((codes & 0x7F7F7F7Fu) + 0x01010101u);  // a carry into bit 7: all seven bits below are set
+    } else {
+      return seen | (codes & ~((codes & 0x7F7F7F7Fu) + 0x7F7F7F7Fu));  // the sign without a carry: 0x80
+    }
+  }
+  RAGGEDMLA_HOST_DEVICE static bool nan_seen(std::uint32_t seen) { return (seen & 0x80808080u) != 0; }
+
+  /// Codes (0, 1) or (2, 3) of a word as bf16 numbers without their bias.
+  template <int pair>
+  RAGGEDMLA_HOST_DEVICE static std::uint32_t spread(std::uint32_t codes) {
+    const std::uint32_t upper = permute_bytes(codes, 0, pair == 0 ? 0x1404 : 0x3424);
+    return (upper & 0x80008000u) | ((upper >> 4) & 0x07F007F0u);
+  }
+
+  /// Four codes -> four bf16 in order, if the scale is plain and no code is NaN.
+  RAGGEDMLA_HOST_DEVICE static void decode_plain(std::uint32_t codes, std::uint32_t factor_, std::uint32_t (&out)[2]) {
+    out[0] = multiply_bf16x2_exact(spread<0>(codes), factor_);
+    out[1] = multiply_bf16x2_exact(spread<1>(codes), factor_);
+  }
+
+  /// Four codes -> four bf16 in order, whatever they and the scale are.
+  RAGGEDMLA_HOST_DEVICE static void decode_careful(std::uint32_t codes, std::uint8_t scale_byte,
+                                                   std::uint32_t (&out)[2]) {
+    const std::uint32_t scale = scale_byte == 0 ? 0x0040u : (scale_byte == 255 ? 0x7FC0u : scale_byte * 0x80u);
+    out[0] = careful_pair(spread<0>(codes), scale * 0x00010001u);
+    out[1] = careful_pair(spread<1>(codes), scale * 0x00010001u);
+  }
+
+  /// `words * 4` codes of one group, the usual call: one test for all of them.
+  template <int words>
+  RAGGEDMLA_HOST_DEVICE static void decode(const std::uint32_t (&codes)[words], std::uint8_t scale_byte,
+                                           std::uint32_t (&out)[words][2]) {
+    std::uint32_t seen = 0;
+    for (int i = 0; i < words; ++i) seen = watch_nan(seen, codes[i]);
+    if (is_plain(scale_byte) && !nan_seen(seen)) {
+      const std::uint32_t scale = factor(scale_byte);
+      for (int i = 0; i < words; ++i) decode_plain(codes[i], scale, out[i]);
+    } else {
+      for (int i = 0; i < words; ++i) decode_careful(codes[i], scale_byte, out[i]);
+    }
+  }
+
+ private:
+  RAGGEDMLA_HOST_DEVICE static std::uint32_t careful_pair(std::uint32_t spread_codes, std::uint32_t scale) {
+    const std::uint32_t value = multiply_bf16x2(spread_codes, (bias_exponent + 127) * 0x00800080u);  // exact
+    std::uint32_t product = multiply_bf16x2(value, scale);
+    if (is_nan(spread_codes & 0xFFFFu)) product = (product & 0xFFFF0000u) | 0x7FC0u;
+    if (is_nan(spread_codes >> 16)) product = (product & 0xFFFFu) | 0x7FC00000u;
+    return product;
+  }
+  RAGGEDMLA_HOST_DEVICE static bool is_nan(std::uint32_t half) {
+    return encoding == Fp8Encoding::ocp ? (half & 0x7FFFu) == 0x07F0u : half == 0x8000u;
+  }
+};
+
+}  // namespace raggedmla::gpu

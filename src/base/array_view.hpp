@@ -40,6 +40,9 @@ struct MutableIntArray {
       static_cast<std::int32_t*>(data)[offset] = static_cast<std::int32_t>(value);
     }
   }
+  RAGGEDMLA_HOST_DEVICE std::int64_t operator()(std::int64_t i) const {
+    return IntArray{data, stride0, stride1, wide}(i);
+  }
   RAGGEDMLA_HOST_DEVICE void set(std::int64_t i, std::int64_t value) const { store_offset(i * stride0, value); }
   RAGGEDMLA_HOST_DEVICE void set(std::int64_t i, std::int64_t j, std::int64_t value) const {
     store_offset(i * stride0 + j * stride1, value);

@@ -41,11 +41,13 @@ struct BlockTable {
 
   RAGGEDMLA_HOST_DEVICE std::int64_t slot(std::int64_t request, std::int64_t row) const {
     if (request < 0 || request >= requests || row < 0) return -1;
-    const std::int64_t column = row / rows_per_page;
+    // A 64-bit division costs a GPU some eighty instructions, a 32-bit one twenty; no context has 2^32 rows.
+    if (row > 0xFFFFFFFF) return -1;
+    const std::uint32_t column = static_cast<std::uint32_t>(row) / static_cast<std::uint32_t>(rows_per_page);
     if (column >= columns) return -1;
     const std::int64_t page = entries(request, column);
     if (page < 0 || (pages >= 0 && page >= pages)) return -1;
-    return page * rows_per_page + row % rows_per_page;
+    return page * rows_per_page + (row - static_cast<std::int64_t>(column) * rows_per_page);
   }
 };
 

@@ -1,4 +1,14 @@
 // The row-list operators as backends see them: checked, flattened, small enough to be kernel parameters.
+//
+// Every operator but one is a *list*: a struct that says, for query t, how long its row is and what its entries are.
+//
+//     list.row(t)         -> Row { length, whatever the entries need }
+//     list.entry(row, j)  -> entry j of that row, 0 <= j < row.length, -1 = a hole
+//     List::drops_holes   -> holes are left out (and the row gets shorter) instead of written as -1
+//
+// These structs are the definition that all backends share; a backend adds one loop that emits any of them into a
+// ListTarget. Values that come from the device (positions, lengths, tables) may be anything: they are brought into
+// range here, so that no sum overflows and every entry fits the i32 output.
 #pragma once
 
 #include <cstdint>
@@ -9,42 +19,259 @@
 
 namespace raggedmla {
 
-/// A query's place in its request. request < 0 or position < 0: the query has no rows.
+inline constexpr std::int64_t largest_entry = 0x7FFFFFFF;  // outputs are i32
+
+/// Keeps sums of a few untrusted numbers within 64 bits.
+RAGGEDMLA_HOST_DEVICE inline std::int64_t bounded(std::int64_t value) {
+  constexpr std::int64_t far = std::int64_t{1} << 60;
+  return clamp_index(value, -far, far);
+}
+
+RAGGEDMLA_HOST_DEVICE inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+// ---- where queries stand -------------------------------------------------------------------------------------------
+
+/// A query's place in its request. request < 0: the query has no rows.
 struct QueryPlace {
-  std::int64_t request = -1;
-  std::int64_t position = -1;
-  std::int64_t start = 0;  // position of the request's first query in this step
-  std::int64_t sequence_length = 0;
+  std::int64_t request;
+  std::int64_t position;
+  std::int64_t start;  // position of the request's first query in this step
+  std::int64_t sequence_length;
 };
 
 /// QueryLayout, flattened: either query_start + sequence_lengths, or positions + request_of_query.
 struct QueryPlaces {
   IntArray query_start, sequence_lengths;
-  std::int64_t requests = 0;
   IntArray positions, request_of_query;
+  std::int64_t requests = 0;  // request numbers outside [0, requests) have no rows
+  bool positioned = false;
 
   RAGGEDMLA_HOST_DEVICE QueryPlace operator()(std::int64_t t) const {
-    if (positions) return {request_of_query(t), positions(t), positions(t), positions(t) + 1};
-    std::int64_t low = 0, high = requests;
+    QueryPlace place = positioned ? by_position(t) : by_request(t);
+    if (place.position < 0 || place.position >= largest_entry) place.request = -1;
+    return place;
+  }
+
+ private:
+  RAGGEDMLA_HOST_DEVICE QueryPlace by_position(std::int64_t t) const {
+    const std::int64_t position = bounded(positions(t));
+    const std::int64_t request = request_of_query(t);
+    return {request >= 0 && request < requests ? request : -1, position, position, position + 1};
+  }
+
+  RAGGEDMLA_HOST_DEVICE QueryPlace by_request(std::int64_t t) const {
+    std::int64_t low = 0, high = requests;  // the first b whose queries end behind t
     while (low < high) {
       const std::int64_t middle = (low + high) / 2;
-      if (query_start(middle + 1) <= t) low = middle + 1;
-      else high = middle;
+      if (query_start(middle + 1) <= t) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
     }
-    if (low >= requests || t < query_start(low) || t >= query_start(low + 1)) return {};
-    const std::int64_t length = sequence_lengths(low);
-    const std::int64_t start = length - (query_start(low + 1) - query_start(low));
-    return {low, start + (t - query_start(low)), start, length};
+    if (low >= requests) return {-1, 0, 0, 0};
+    const std::int64_t first = bounded(query_start(low)), end = bounded(query_start(low + 1));
+    if (t < first || t >= end) return {-1, 0, 0, 0};
+    const std::int64_t length = bounded(sequence_lengths(low));
+    const std::int64_t start = length - (end - first);
+    return {low, start + (t - first), start, length};
   }
 };
 
-/// Where a list goes. `indptr` set: ragged; `first` set: ranges; otherwise dense.
+// ---- ranges --------------------------------------------------------------------------------------------------------
+
+/// Logical rows [first, first + count) of a request.
+struct RowRange {
+  std::int64_t request;
+  std::int64_t first;
+  std::int64_t count;
+};
+
+/// Bounds a range to its last `width` rows (sliding window: the latest stay).
+RAGGEDMLA_HOST_DEVICE inline RowRange latest_rows(RowRange range, std::int64_t width) {
+  const std::int64_t dropped = range.count > width ? range.count - width : 0;
+  return {range.request, range.first + dropped, range.count - dropped};
+}
+
+struct WindowRange {
+  QueryPlaces places;
+  ByteMask valid;
+  std::int64_t window = 0;
+  std::int64_t width = 0;
+  bool causal = true;
+
+  RAGGEDMLA_HOST_DEVICE RowRange operator()(std::int64_t t) const {
+    const QueryPlace place = places(t);
+    if (place.request < 0 || !valid(t)) return {-1, 0, 0};
+    const std::int64_t begin = causal ? place.position - window + 1 : place.start - window;
+    const std::int64_t end = causal ? place.position + 1 : smaller(place.sequence_length, largest_entry);
+    const std::int64_t first = begin > 0 ? begin : 0;
+    return latest_rows({place.request, first, end > first ? end - first : 0}, width);
+  }
+};
+
+struct CompressedRange {
+  QueryPlaces places;
+  ByteMask valid;
+  std::int64_t ratio = 1;
+  std::int64_t width = 0;
+
+  RAGGEDMLA_HOST_DEVICE RowRange operator()(std::int64_t t) const {
+    const QueryPlace place = places(t);
+    if (place.request < 0 || !valid(t)) return {-1, 0, 0};
+    return {place.request, 0, smaller((place.position + 1) / ratio, width)};
+  }
+};
+
+// ---- lists ---------------------------------------------------------------------------------------------------------
+
+/// build_ragged: the rows of a dense list.
+struct DenseList {
+  static constexpr bool drops_holes = false;
+  IntArray indices, lengths;
+  std::int64_t queries = 0, width = 0;
+  std::int64_t lowest = 0, highest = 0;  // entries outside become holes: row_limit, or what fits i32
+
+  struct Row {
+    std::int64_t length;
+    std::int64_t begin;  // offset of entry 0 in `indices`
+  };
+  RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
+    return {lengths ? clamp_index(lengths(t), 0, width) : width, t * indices.stride0};
+  }
+  RAGGEDMLA_HOST_DEVICE std::int32_t limited(std::int64_t value) const {
+    return value >= lowest && value <= highest ? static_cast<std::int32_t>(value) : -1;
+  }
+  RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
+    return limited(indices.at_offset(row.begin + j * indices.stride1));
+  }
+  /// Rows are packed i32: backends may copy them in wide words.
+  RAGGEDMLA_HOST_DEVICE bool packed() const { return !indices.wide && indices.stride1 == 1; }
+};
+
+/// translate_topk: top-k entries as slots, without those that the block table does not hold.
+struct TranslatedList {
+  static constexpr bool drops_holes = true;
+  IntArray topk, lengths, request_of_query;
+  ByteMask valid;
+  BlockTable table;
+  std::int64_t queries = 0, width = 0;
+
+  struct Row {
+    std::int64_t length;
+    std::int64_t begin;
+    std::int64_t request;
+  };
+  RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
+    const std::int64_t request = request_of_query(t);
+    const bool empty = !valid(t) || request < 0 || request >= table.requests;
+    const std::int64_t length = empty ? 0 : (lengths ? clamp_index(lengths(t), 0, width) : width);
+    return {length, t * topk.stride0, request};
+  }
+  RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
+    return static_cast<std::int32_t>(table.slot(row.request, topk.at_offset(row.begin + j * topk.stride1)));
+  }
+};
+
+/// window_rows and compressed_rows: the rows of a range, through the block table if there is one.
+template <class Range>
+struct RangeList {
+  static constexpr bool drops_holes = false;
+  Range range;
+  BlockTable table;
+  bool through_table = false;
+  std::int64_t queries = 0, width = 0;
+
+  struct Row {
+    std::int64_t length;
+    std::int64_t first;
+    std::int64_t request;
+  };
+  RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
+    const RowRange rows = range(t);
+    return {rows.count, rows.first, rows.request};
+  }
+  RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
+    const std::int64_t logical = row.first + j;
+    return static_cast<std::int32_t>(through_table ? table.slot(row.request, logical) : logical);
+  }
+};
+
+/// combine: compressed entries, then window rows, of a flat workspace [B, rows_per_request].
+struct CombinedList {
+  static constexpr bool drops_holes = false;
+  IntArray topk, gathered;
+  std::int64_t topk_width = 0;
+  QueryPlaces places;
+  std::int64_t rows_per_request = 0, compressed_rows = 0, ratio = 1, window = 0;
+  std::int64_t queries = 0, width = 0;
+
+  struct Row {
+    std::int64_t length;
+    std::int64_t topk_begin, topk_count;
+    std::int64_t request_base;  // workspace row of the request's compressed entry 0
+    std::int64_t window_first;  // the first window token, counted from the request's first gathered one
+  };
+  RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
+    const QueryPlace place = places(t);
+    if (place.request < 0) return {0, 0, 0, 0, 0};
+    const std::int64_t visible = place.position + 1;
+    const std::int64_t topk_count = smaller(visible / ratio, topk_width), window_count = smaller(visible, window);
+    const std::int64_t gathered_start = place.sequence_length - bounded(gathered(place.request));
+    return {topk_count + window_count, t * topk.stride0, topk_count, place.request * rows_per_request,
+            visible - window_count - gathered_start};
+  }
+  RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
+    if (j < row.topk_count) {
+      const std::int64_t compressed = topk.at_offset(row.topk_begin + j * topk.stride1);
+      const bool held = compressed >= 0 && compressed < compressed_rows;
+      return held ? static_cast<std::int32_t>(row.request_base + compressed) : -1;
+    }
+    const std::int64_t token = row.window_first + (j - row.topk_count);
+    const bool held = token >= 0 && token < rows_per_request - compressed_rows;
+    return held ? static_cast<std::int32_t>(row.request_base + compressed_rows + token) : -1;
+  }
+};
+
+// ---- results -------------------------------------------------------------------------------------------------------
+
+/// Where a list goes: ragged if `indptr` is set, dense otherwise. Dense columns behind a row are written -1.
 struct ListTarget {
   MutableIntArray indices;  // dense: [T, width]; ragged: [capacity]
-  std::int64_t width = 0;   // bound of a row's length
+  std::int64_t width = 0;   // dense: columns
   MutableIntArray indptr;   // [T + 1]
   MutableIntArray lengths;  // [T], optional
-  MutableIntArray first, count;
+
+  RAGGEDMLA_HOST_DEVICE bool ragged() const { return static_cast<bool>(indptr); }
+  /// Offset in `indices` of entry 0 of query t, whose entries start at `begin` of a ragged list.
+  RAGGEDMLA_HOST_DEVICE std::int64_t offset(std::int64_t t, std::int64_t begin) const {
+    return ragged() ? begin * indices.stride0 : t * indices.stride0;
+  }
+  /// Distance between neighbouring entries.
+  RAGGEDMLA_HOST_DEVICE std::int64_t step() const { return ragged() ? indices.stride0 : indices.stride1; }
+};
+
+struct RangeTarget {
+  MutableIntArray first, count;  // [T]
+};
+
+/// copy_to_graph_buffers. Offsets are clamped to what both lists cover, so nothing behind `covered` is ever read.
+struct GraphCopy {
+  const void* source = nullptr;
+  void* destination = nullptr;
+  bool wide = false;  // entries are i64
+  std::int64_t source_capacity = 0, destination_capacity = 0;
+  IntArray source_indptr;              // [source_queries + 1]
+  MutableIntArray destination_indptr;  // [destination_queries + 1]
+  std::int64_t source_queries = 0, destination_queries = 0;
+
+  /// Entries to copy.
+  RAGGEDMLA_HOST_DEVICE std::int64_t covered() const {
+    return clamp_index(source_indptr(source_queries), 0, smaller(source_capacity, destination_capacity));
+  }
+  RAGGEDMLA_HOST_DEVICE std::int64_t offset_of(std::int64_t t, std::int64_t all) const {
+    return clamp_index(source_indptr(smaller(t, source_queries)), 0, all);
+  }
 };
 
 }  // namespace raggedmla

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 
 #include "base/bfloat16.hpp"
 
@@ -35,8 +36,9 @@ void write_fp8_row(std::uint8_t* data, std::uint8_t* scales, Fp8Encoding encodin
   }
 }
 
-/// Splits T queries into a few requests of uneven length (some empty).
-std::vector<std::int64_t> request_starts(std::int64_t tokens, Random& random) {
+/// Splits T queries into a few requests of uneven length, the first of them empty; the same for every seed.
+std::vector<std::int64_t> request_starts(std::int64_t tokens) {
+  Random random(static_cast<std::uint64_t>(tokens));
   std::vector<std::int64_t> starts{0, 0};
   while (starts.back() < tokens) {
     starts.push_back(std::min(tokens, starts.back() + random.integer(1, std::max<std::int64_t>(1, tokens / 2))));
@@ -49,6 +51,18 @@ std::vector<std::int64_t> request_starts(std::int64_t tokens, Random& random) {
 Tensor& AttentionData::keep(Tensor tensor) {
   tensors_.push_back(std::move(tensor));
   return tensors_.back();
+}
+
+void AttentionData::take_values(const AttentionData& other) {
+  const auto take = [](Tensor& target, const Tensor& source) {
+    for (std::int64_t n = 0; n < target.size(); ++n) target.set_flat(n, source.flat(n));
+  };
+  take(q, other.q);
+  if (call.sink) take(sink, other.sink);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].size() != other.tensors_[i].size()) throw std::logic_error("calls differ in shape");
+    take(tensors_[i], other.tensors_[i]);
+  }
 }
 
 AttentionData::AttentionData(const AttentionCase& c) : random(c.seed * 7919 + 17) {
@@ -149,7 +163,7 @@ void AttentionData::add_segment(const SegmentCase& s, const AttentionCase& whole
     }
     selection = RaggedRows{indices, indptr};
   } else {
-    const std::vector<std::int64_t> starts = request_starts(T, random);
+    const std::vector<std::int64_t> starts = request_starts(T);
     const std::int64_t B = static_cast<std::int64_t>(starts.size()) - 1;
     RangeRows range;
     Tensor& query_start = keep(Tensor(DataType::i32, {B + 1}));

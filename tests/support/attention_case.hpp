@@ -47,6 +47,9 @@ class AttentionData {
   Tensor q, sink, out, lse, max_logits, cos_sin, positions;
   Random random;
 
+  /// Copies the values of another call of the same shapes into this one's tensors (addresses stay).
+  void take_values(const AttentionData& other);
+
   /// A tensor that lives as long as the data.
   Tensor& keep(Tensor tensor);
 

@@ -61,10 +61,16 @@ OptionalTensor Mirror::out(const OptionalTensor& view) { return view ? OptionalT
 
 Workspace Mirror::workspace(std::size_t bytes) {
   scratch_.emplace_back(device_, bytes > 0 ? bytes : 256);
-  scratch_.back().fill(0xFF);
-  const Workspace workspace{scratch_.back().data(), scratch_.back().bytes(), device_};
-  initialize_workspace(workspace, stream());
-  return workspace;
+  poison_workspaces();
+  return {scratch_.back().data(), scratch_.back().bytes(), device_};
+}
+
+void Mirror::poison_workspaces() {
+  host::synchronize(device_);
+  for (host::Memory& memory : scratch_) {
+    memory.fill(0xFF);
+    initialize_workspace({memory.data(), memory.bytes(), device_}, stream());
+  }
 }
 
 PagedKv Mirror::in(const PagedKv& source) { return {in(source.pages), source.rows_per_page, source.encoding}; }

@@ -53,6 +53,8 @@ class Mirror {
 
   /// Uploads again what the host tensors hold now (after a test changed them), for graph replays.
   void refresh();
+  /// Fills all scratch with NaN again, with its counter area initialised.
+  void poison_workspaces();
   /// Waits and brings outputs back.
   void finish();
 

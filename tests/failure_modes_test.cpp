@@ -74,7 +74,8 @@ struct SmallCall {
     lse.fill(std::nan(""));
   }
   void set_sink(double value) {
-    sink = Tensor(DataType::f32, {1}).fill(value);
+    sink = Tensor(DataType::f32, {1});
+    sink.fill(value);
     call.sink = sink;
   }
   double first(std::int64_t t) const { return out.get({t, 0, 1}); }

@@ -30,6 +30,9 @@ class Tensor {
   /// Strides in elements; empty = packed.
   Tensor(DataType type, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides);
 
+  Tensor(Tensor&&) = default;  // the view follows the memory; a copy's would not
+  Tensor& operator=(Tensor&&) = default;
+
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }
   operator OptionalTensor() const { return view_; }

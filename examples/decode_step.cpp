@@ -97,7 +97,7 @@ int main() try {
   void* aligned = scratch.data();
   std::size_t space = scratch.size();
   std::align(256, space - 256, aligned, space);
-  const Workspace workspace{aligned, space};
+  const Workspace workspace{aligned, space, {}};
   initialize_workspace(workspace);
   attention(call, workspace);
 

@@ -1,6 +1,7 @@
 // What this build can do and what this machine has.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,5 +35,9 @@ std::vector<DeviceInfo> devices();
 /// serving loop is as fast as any other and stays legal inside a capture. Throws DeviceError if the build has no image
 /// for it.
 void preload(Device device);
+
+/// A number that is unique to the capture in which the stream takes part, 0 when it is not being captured (always on a
+/// CPU). For callers that allocate: inside a capture memory must not be, or must be the graph's own.
+std::uint64_t capture_id(Device device, Stream stream);
 
 }  // namespace raggedmla

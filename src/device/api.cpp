@@ -73,6 +73,13 @@ void preload(Device device) {
   if constexpr (with_gpu) gpu::preload(device.index);
 }
 
+std::uint64_t capture_id(Device device, Stream stream) {
+  if (device.type == DeviceType::cpu) return 0;
+  require_backend("capture_id", device);
+  if constexpr (with_gpu) return gpu::capture_id(device.index, stream);
+  return 0;
+}
+
 void initialize_workspace(const Workspace& workspace, Stream stream) {
   Checker check("initialize_workspace");
   check.require(workspace.data != nullptr || workspace.bytes == 0,

@@ -13,6 +13,11 @@ namespace {
 
 #if RAGGEDMLA_GPU_IS_HIP
 using DeviceProperties = hipDeviceProp_t;
+using CaptureStatus = hipStreamCaptureStatus;
+constexpr CaptureStatus capturing = hipStreamCaptureStatusActive;
+Status get_capture_info(NativeStream stream, CaptureStatus* status, unsigned long long* id) {
+  return hipStreamGetCaptureInfo(stream, status, id);
+}
 Status get_device_count(int* count) { return hipGetDeviceCount(count); }
 Status get_device_properties(DeviceProperties* properties, int device) {
   return hipGetDeviceProperties(properties, device);
@@ -21,6 +26,11 @@ void clear_last_error() { static_cast<void>(hipGetLastError()); }
 constexpr Status no_image = hipErrorNoBinaryForGpu;
 #else
 using DeviceProperties = cudaDeviceProp;
+using CaptureStatus = cudaStreamCaptureStatus;
+constexpr CaptureStatus capturing = cudaStreamCaptureStatusActive;
+Status get_capture_info(NativeStream stream, CaptureStatus* status, unsigned long long* id) {
+  return cudaStreamGetCaptureInfo(stream, status, id);
+}
 Status get_device_count(int* count) { return cudaGetDeviceCount(count); }
 Status get_device_properties(DeviceProperties* properties, int device) {
   return cudaGetDeviceProperties(properties, device);
@@ -121,6 +131,17 @@ std::vector<DeviceInfo> devices() {
     all.push_back(std::move(info));
   }
   return all;
+}
+
+std::uint64_t capture_id(int device, Stream stream) {
+  DeviceScope scope(device);
+  CaptureStatus status{};
+  unsigned long long id = 0;
+  if (get_capture_info(native(stream), &status, &id) != success) {
+    clear_last_error();  // the default stream while another stream is being captured: not part of that capture
+    return 0;
+  }
+  return status == capturing ? id : 0;
 }
 
 }  // namespace raggedmla::gpu

@@ -84,7 +84,8 @@ def kernels_of(architecture, path):
             current.code.append((int(match[3], 16), match[1], match[2] + line[match.end():]))
     names = output(tool("llvm-cxxfilt"), *found).splitlines() if found else []
     for kernel, name in zip(found.values(), names):
-        kernel.name = re.sub(r"\(.*", "", name.removeprefix("void ")).replace("raggedmla::", "")
+        name = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("raggedmla::", "")
+        kernel.name = re.sub(r"\(.*", "", name)
     return list(found.values())
 
 

@@ -61,9 +61,10 @@ enum class ScaleFloor : std::uint8_t {
 /// Per group of 64 channels: a = max|x| (NaN ignored), floored; e = ceil(log2(a / m)), m = 448 (ocp) or 224 (fnuz);
 /// byte = RNE_e4m3(x * 2^-e); scale byte = clamp(e + 127, 0, 254). The 64 rope channels are copied as bf16. The eighth
 /// byte of the scale record is written 0. For bf16 pages rows are copied. Source: DeepSeek-V4 reference `act_quant`.
-/// A slot < 0 or beyond the pages writes nothing. Two equal slots in one call: one of the rows is stored, whole.
+/// A slot < 0 or beyond the pages writes nothing. Two equal slots in one call: the later row is stored.
+/// A NaN is stored as NaN; a group that holds an infinity gets scale byte 254 and reads it back as infinity.
 struct QuantizeRows {
-  TensorView rows;   ///< `[M, 512]` bf16
+  TensorView rows;   ///< `[M, 512]` bf16, rows on 16-byte boundaries
   TensorView slots;  ///< `[M]` i32 or i64
   PagedKv cache;
   ScaleFloor floor = ScaleFloor::amax;
@@ -75,7 +76,7 @@ void quantize_rows(const QuantizeRows& arguments, Stream stream = {});
 struct DequantizeRows {
   KvSource source;
   TensorView slots;  ///< `[M]` i32 or i64
-  TensorView out;    ///< `[M, 512]` bf16
+  TensorView out;    ///< `[M, 512]` bf16, rows on 16-byte boundaries
 };
 void dequantize_rows(const DequantizeRows& arguments, Stream stream = {});
 
@@ -87,7 +88,7 @@ struct GatherRows {
   TensorView block_table;  ///< `[B, P]` i32 or i64, strided
   TensorView first;        ///< `[B]` i32 or i64
   TensorView count;        ///< `[B]` i32 or i64
-  TensorView out;          ///< `[B, M, 512]` bf16
+  TensorView out;          ///< `[B, M, 512]` bf16, rows on 16-byte boundaries
   std::int64_t out_offset = 0;
 };
 void gather_rows(const GatherRows& arguments, Stream stream = {});

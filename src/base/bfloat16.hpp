@@ -9,7 +9,7 @@
 namespace raggedmla {
 
 RAGGEDMLA_HOST_DEVICE inline float float_from_bits(std::uint32_t bits) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#if defined(__CUDA_ARCH__)
   return __uint_as_float(bits);
 #else
   return std::bit_cast<float>(bits);
@@ -17,7 +17,7 @@ RAGGEDMLA_HOST_DEVICE inline float float_from_bits(std::uint32_t bits) {
 }
 
 RAGGEDMLA_HOST_DEVICE inline std::uint32_t bits_of_float(float value) {
-#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#if defined(__CUDA_ARCH__)
   return __float_as_uint(value);
 #else
   return std::bit_cast<std::uint32_t>(value);

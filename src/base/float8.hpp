@@ -39,27 +39,22 @@ RAGGEDMLA_HOST_DEVICE inline float float_from_fp8(std::uint8_t byte, Fp8Encoding
 }
 
 /// Round to nearest even, saturating at the largest finite value; NaN stays NaN. Fnuz has no -0: it becomes 0.
+/// Free of branches, so that loops over it vectorise.
 RAGGEDMLA_HOST_DEVICE inline std::uint8_t fp8_from_float(float value, Fp8Encoding encoding) {
   const Fp8Properties format = fp8_properties(encoding);
-  const std::uint32_t bits = bits_of_float(value);
-  const std::uint8_t sign = static_cast<std::uint8_t>((bits >> 24) & 0x80u);
-  const float magnitude = float_from_bits(bits & 0x7FFFFFFFu);
-  if (magnitude != magnitude) return format.nan;
-  std::uint8_t code;
-  const float smallest_normal = power_of_two(1 - format.bias);
-  if (magnitude >= format.largest) {
-    code = encoding == Fp8Encoding::ocp ? 0x7E : 0x7F;
-  } else if (magnitude < smallest_normal) {
-    // Adding 2^23 units of the subnormal step rounds to a whole number of steps, ties to even.
-    const float shifted = magnitude * power_of_two(format.bias + 2) + 8388608.0f;
-    code = static_cast<std::uint8_t>(bits_of_float(shifted) & 0xFu);
-  } else {
-    const std::uint32_t magnitude_bits = bits & 0x7FFFFFFFu;
-    const std::uint32_t rounded = magnitude_bits + 0x7FFFFu + ((magnitude_bits >> 20) & 1u);
-    code = static_cast<std::uint8_t>((rounded >> 20) - (static_cast<std::uint32_t>(127 - format.bias) << 3));
-  }
-  if (code == 0 && encoding == Fp8Encoding::fnuz) return 0;
-  return static_cast<std::uint8_t>(sign | code);
+  const std::uint32_t sign = bits_of_float(value) >> 24 & 0x80u;
+  const std::uint32_t magnitude = bits_of_float(value) & 0x7FFFFFFFu;
+  // Normal codes: keep three mantissa bits and move the exponent to the code's bias.
+  const std::uint32_t rounded = (magnitude + 0x7FFFFu + (magnitude >> 20 & 1u)) >> 20;
+  const std::uint32_t normal = rounded - (static_cast<std::uint32_t>(127 - format.bias) << 3);
+  const std::uint32_t largest = encoding == Fp8Encoding::ocp ? 0x7E : 0x7F;
+  // Subnormal codes: adding 2^23 units of the subnormal step rounds to a whole number of steps.
+  const float shifted = float_from_bits(magnitude) * power_of_two(format.bias + 2) + 8388608.0f;
+  const std::uint32_t subnormal = bits_of_float(shifted) & 0xFu;
+  const std::uint32_t smallest_normal = static_cast<std::uint32_t>(128 - format.bias) << 23;
+  const std::uint32_t code = magnitude < smallest_normal ? subnormal : (normal < largest ? normal : largest);
+  const std::uint32_t signed_code = encoding == Fp8Encoding::fnuz && code == 0 ? 0 : sign | code;
+  return static_cast<std::uint8_t>(magnitude > 0x7F800000u ? format.nan : signed_code);
 }
 
 /// UE8M0: 2^(byte - 127); byte 0 is the subnormal 2^-127, byte 255 is NaN.

@@ -23,6 +23,8 @@ void preload(int device) {
   require_device(device);
   DeviceScope scope(device);
   preload_device_room();
+  preload_quantize();
+  preload_read_rows();
 }
 
 }  // namespace raggedmla::gpu

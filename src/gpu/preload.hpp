@@ -1,4 +1,4 @@
-// Getting kernels ready ahead of a capture or the first call: one function per room, called by preload().
+// Getting kernels ready ahead of a capture or the first call: one function per room or kernel file, called by preload().
 #pragma once
 
 #include "gpu/runtime.hpp"
@@ -14,7 +14,9 @@ void load_kernel(void (*kernel)(Parameters...), int dynamic_shared_bytes = 0) {
   load_kernel_image(reinterpret_cast<const void*>(kernel), dynamic_shared_bytes);
 }
 
-// Each calls load_kernel for every kernel of its room; the device is current. preload.cu calls them all.
+// Each calls load_kernel for every kernel of its file; the device is current. preload.cu calls them all.
 void preload_device_room();
+void preload_quantize();
+void preload_read_rows();
 
 }  // namespace raggedmla::gpu

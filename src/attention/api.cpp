@@ -230,7 +230,7 @@ std::size_t workspace_bytes(const Checker& checker, const AttentionProblem& prob
   const Device device = checker.device();
   switch (kernel_for(checker, device, schedule.kernel)) {
     case Kernel::reference: return 0;
-    case Kernel::cpu: return cpu::attention_workspace_bytes(problem);
+    case Kernel::cpu: return cpu::attention_workspace_bytes(problem, schedule);
     default: break;
   }
   require_backend("attention", device);

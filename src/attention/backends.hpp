@@ -14,7 +14,7 @@ void merge_states(const MergeProblem& problem);
 }  // namespace reference
 
 namespace cpu {
-std::size_t attention_workspace_bytes(const AttentionProblem& problem);
+std::size_t attention_workspace_bytes(const AttentionProblem& problem, const Schedule& schedule);
 void attention(const AttentionProblem& problem, const Schedule& schedule, Workspace workspace);
 void merge_states(const MergeProblem& problem);
 }  // namespace cpu

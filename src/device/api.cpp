@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "attention/cpu/instruction_sets.hpp"
 #include "base/backend.hpp"
 #include "base/checks.hpp"
 #include "base/workspace.hpp"
@@ -30,7 +31,7 @@ std::string processor_name() {
 DeviceInfo processor() {
   DeviceInfo info;
   info.name = processor_name();
-  info.architecture = "portable";
+  info.architecture = cpu::chosen_kernel().name;
   info.multiprocessors = omp_get_max_threads();
   info.memory_bytes =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -54,7 +55,7 @@ BuildInfo build_info() {
   info.version = RAGGEDMLA_VERSION;
   info.backends = {"reference", "cpu"};
   if (with_gpu) info.backends.emplace_back(gpu_device_type == DeviceType::cuda ? "cuda" : "hip");
-  info.cpu_instruction_sets = {"portable"};
+  for (const cpu::TileKernel* kernel : cpu::built_kernels()) info.cpu_instruction_sets.emplace_back(kernel->name);
   info.gpu_architectures = built_images();
   return info;
 }

@@ -1,0 +1,62 @@
+#include "attention/cpu/instruction_sets.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "raggedmla/error.hpp"
+
+namespace raggedmla::cpu {
+
+namespace {
+
+#if defined(RAGGEDMLA_CPU_X86)
+
+constexpr std::array built{&portable_kernel, &avx2_kernel, &avx512_kernel, &avx512bf16_kernel};
+
+/// How many of `built` run here: each needs all that the one before it needs. The checks include the operating system's
+/// support for the wide registers.
+std::size_t count_usable() {
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (!avx2) return 1;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (!avx512) return 2;
+  return __builtin_cpu_supports("avx512bf16") ? 4 : 3;
+}
+
+#else
+
+constexpr std::array built{&portable_kernel};
+std::size_t count_usable() { return 1; }
+
+#endif
+
+const TileKernel& choose() {
+  const std::span<const TileKernel* const> usable = usable_kernels();
+  const char* asked = std::getenv("RAGGEDMLA_CPU");
+  if (asked == nullptr || *asked == '\0') return *usable.back();
+  std::string names;
+  for (const TileKernel* kernel : usable) {
+    if (std::string_view(asked) == kernel->name) return *kernel;
+    names.append(names.empty() ? "" : " or ").append(kernel->name);
+  }
+  throw Error("attention: RAGGEDMLA_CPU is " + std::string(asked) + ", expected " + names + " on this processor");
+}
+
+}  // namespace
+
+std::span<const TileKernel* const> built_kernels() { return built; }
+
+std::span<const TileKernel* const> usable_kernels() {
+  static const std::size_t count = count_usable();
+  return std::span<const TileKernel* const>(built).first(count);
+}
+
+const TileKernel& chosen_kernel() {
+  static const TileKernel& kernel = choose();
+  return kernel;
+}
+
+}  // namespace raggedmla::cpu

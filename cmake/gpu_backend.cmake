@@ -1,6 +1,6 @@
 # Chooses the GPU backend: CUDA when nvcc is there (or asked for), HIP when asked for, none otherwise.
 # Sets RAGGEDMLA_GPU to CUDA, HIP or NONE and RAGGEDMLA_GPU_IMAGES to the architectures built in, and defines
-# raggedmla_gpu_sources(file...) for the rooms.
+# raggedmla_gpu_target(target) for whatever uses the GPU's runtime and raggedmla_gpu_sources(file...) for the rooms.
 set(RAGGEDMLA_GPU NONE)
 if(RAGGEDMLA_HIP)
   set(RAGGEDMLA_GPU HIP)
@@ -24,12 +24,6 @@ if(RAGGEDMLA_GPU STREQUAL "CUDA")
     endif()
   endforeach()
   find_package(CUDAToolkit REQUIRED)
-  set_target_properties(raggedmla PROPERTIES
-    CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_ARCHITECTURES "${RAGGEDMLA_CUDA_ARCHITECTURES}"
-    CUDA_RUNTIME_LIBRARY Static)
-  target_compile_definitions(raggedmla PRIVATE RAGGEDMLA_WITH_CUDA=1)
-  target_compile_options(raggedmla PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-fPIC -lineinfo>)
-  target_link_libraries(raggedmla PRIVATE CUDA::cudart_static)
   # 80-real -> sm_80, 80-virtual -> compute_80, 80 -> both: what build_info() and error messages name.
   set(RAGGEDMLA_GPU_IMAGES)
   foreach(architecture IN LISTS RAGGEDMLA_CUDA_ARCHITECTURES)
@@ -45,6 +39,25 @@ elseif(RAGGEDMLA_GPU STREQUAL "HIP")
   include(hip)
   set(RAGGEDMLA_GPU_IMAGES ${RAGGEDMLA_HIP_ARCHITECTURES})
 endif()
+
+# A target whose sources include gpu/runtime.hpp (host C++ or .cu).
+function(raggedmla_gpu_target target)
+  if(RAGGEDMLA_GPU STREQUAL "CUDA")
+    set_target_properties(${target} PROPERTIES
+      CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_ARCHITECTURES "${RAGGEDMLA_CUDA_ARCHITECTURES}"
+      CUDA_RUNTIME_LIBRARY Static)
+    target_compile_definitions(${target} PRIVATE RAGGEDMLA_WITH_CUDA=1)
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-fPIC -lineinfo>)
+    target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  elseif(RAGGEDMLA_GPU STREQUAL "HIP")
+    target_compile_definitions(${target} PRIVATE RAGGEDMLA_WITH_HIP=1 __HIP_PLATFORM_AMD__=1)
+    if(NOT RAGGEDMLA_HIP_INCLUDE STREQUAL "/usr/include")
+      target_include_directories(${target} SYSTEM PRIVATE ${RAGGEDMLA_HIP_INCLUDE})
+    endif()
+    target_link_libraries(${target} PRIVATE ${RAGGEDMLA_HIP_RUNTIME})
+  endif()
+endfunction()
 
 # Adds GPU sources (.cu) of the current room to the library, compiled for the chosen backend.
 function(raggedmla_gpu_sources)

@@ -60,13 +60,6 @@ foreach(architecture IN LISTS RAGGEDMLA_HIP_ARCHITECTURES)
 endforeach()
 message(STATUS "RaggedMLA HIP: ${RAGGEDMLA_HIP_COMPILER} for ${RAGGEDMLA_HIP_ARCHITECTURES}")
 
-# Host C++ of the library sees the HIP runtime's headers; whoever links the library links the runtime.
-target_compile_definitions(raggedmla PRIVATE RAGGEDMLA_WITH_HIP=1 __HIP_PLATFORM_AMD__=1)
-if(NOT RAGGEDMLA_HIP_INCLUDE STREQUAL "/usr/include")
-  target_include_directories(raggedmla SYSTEM PRIVATE ${RAGGEDMLA_HIP_INCLUDE})
-endif()
-target_link_libraries(raggedmla PRIVATE ${RAGGEDMLA_HIP_RUNTIME})
-
 # Compiles .cu files of the current folder with clang and adds the objects (host code with the code objects of all
 # architectures inside) to the library. Their paths are collected in the target property RAGGEDMLA_HIP_OBJECTS for the
 # inspection test.

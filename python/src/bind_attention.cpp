@@ -1,0 +1,197 @@
+#include <array>
+#include <string>
+
+#include "objects.hpp"
+#include "scratch.hpp"
+
+namespace raggedmla::python {
+
+namespace {
+
+constexpr std::size_t max_segments = 4;
+
+/// `inverse_rope`: None, or a pair (cos_sin, positions).
+struct InverseRope {
+  std::optional<Array> cos_sin, positions;
+
+  explicit InverseRope(nb::handle object) {
+    if (object.is_none()) return;
+    nb::tuple pair;
+    if (!nb::try_cast(object, pair) || pair.size() != 2) {
+      throw nb::type_error("inverse_rope must be None or a pair (cos_sin, positions)");
+    }
+    cos_sin = import_array(pair[0], "inverse_rope[0]");
+    positions = import_array(pair[1], "inverse_rope[1]");
+  }
+  Epilogue epilogue() const {
+    if (!cos_sin) return {};
+    return {Epilogue::Kind::inverse_rope, cos_sin->view, positions->view};
+  }
+};
+
+/// The caller's array, or a new one beside `like`; rank and sizes of `like` are checked by the operator, so sizes that
+/// `like` does not have count as 0 here.
+Array given_or_new(nb::handle given, const char* name, const Array& like, std::initializer_list<std::int64_t> shape,
+                   DataType dtype) {
+  return given.is_none() ? empty_like(like, shape, dtype) : import_output(given, name);
+}
+
+nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle sink_object, float scale,
+                     nb::handle out_object, nb::handle lse_object, nb::handle max_logits_object, bool return_lse,
+                     nb::handle inverse_rope_object, const char* kernel, int splits, bool batch_invariant,
+                     float expected_overlap, nb::handle workspace, nb::handle stream_object) {
+  const Array q = import_array(q_object, "q");
+  const std::optional<Array> sink = import_optional(sink_object, "sink");
+  const InverseRope inverse_rope(inverse_rope_object);
+
+  std::array<PySegment, max_segments> storage;
+  std::array<Segment, max_segments> segments;
+  std::size_t count = 0;
+  const nb::object sequence = nb::isinstance<PySegment>(segments_object)
+                                  ? nb::object(nb::make_tuple(nb::borrow(segments_object)))
+                                  : nb::borrow(segments_object);
+  for (nb::handle item : sequence) {
+    if (count == max_segments) throw nb::value_error("attention: more than 4 segments");
+    segments[count] = segment_view(item, storage[count]);
+    ++count;
+  }
+
+  const TensorView& view = q.view;
+  const Array out = given_or_new(out_object, "out", q, {view.shape[0], view.shape[1], view.shape[2]}, view.dtype);
+  std::optional<Array> lse;
+  if (return_lse || !lse_object.is_none()) {
+    lse = given_or_new(lse_object, "lse", q, {view.shape[0], view.shape[1]}, DataType::f32);
+  }
+  std::optional<Array> max_logits;
+  if (!max_logits_object.is_none()) max_logits = import_output(max_logits_object, "max_logits");
+
+  Attention arguments;
+  arguments.q = q.view;
+  arguments.segments = {segments.data(), count};
+  arguments.sink = python::view(sink);
+  arguments.scale = scale;
+  arguments.out = out.view;
+  arguments.lse = python::view(lse);
+  arguments.max_logits = python::view(max_logits);
+  arguments.epilogue = inverse_rope.epilogue();
+  arguments.schedule = {kernel_named(kernel), splits, batch_invariant, expected_overlap};
+
+  const Stream stream = stream_for(q, stream_object);
+  run("attention", attention_workspace_bytes(arguments), workspace, q, stream,
+      [&](Workspace scratch) { raggedmla::attention(arguments, scratch, stream); });
+  if (return_lse) return nb::make_tuple(out.owner, lse->owner);
+  return out.owner;
+}
+
+std::size_t workspace_bytes(nb::handle q_object, nb::handle segments_object, nb::handle out_object, const char* kernel,
+                            int splits, bool batch_invariant) {
+  const Array q = import_array(q_object, "q");
+  const Array out = import_array(out_object, "out");
+  std::array<PySegment, max_segments> storage;
+  std::array<Segment, max_segments> segments;
+  std::size_t count = 0;
+  for (nb::handle item : nb::borrow(segments_object)) {
+    if (count == max_segments) throw nb::value_error("attention: more than 4 segments");
+    segments[count] = segment_view(item, storage[count]);
+    ++count;
+  }
+  Attention arguments;
+  arguments.q = q.view;
+  arguments.segments = {segments.data(), count};
+  arguments.out = out.view;
+  arguments.schedule = {kernel_named(kernel), splits, batch_invariant, -1.0f};
+  return attention_workspace_bytes(arguments);
+}
+
+nb::object merge_states(nb::handle partial_out_object, nb::handle partial_lse_object, nb::handle sink_object,
+                        nb::handle out_object, nb::handle lse_object, bool return_lse, const char* kernel,
+                        nb::handle stream_object) {
+  const Array partial_out = import_array(partial_out_object, "partial_out");
+  const Array partial_lse = import_array(partial_lse_object, "partial_lse");
+  const std::optional<Array> sink = import_optional(sink_object, "sink");
+  const TensorView& view = partial_out.view;
+  const Array out =
+      given_or_new(out_object, "out", partial_out, {view.shape[1], view.shape[2], view.shape[3]}, view.dtype);
+  std::optional<Array> lse;
+  if (return_lse || !lse_object.is_none()) {
+    lse = given_or_new(lse_object, "lse", partial_out, {view.shape[1], view.shape[2]}, DataType::f32);
+  }
+  const MergeStates arguments{partial_out.view, partial_lse.view,  python::view(sink),
+                              out.view,         python::view(lse), kernel_named(kernel)};
+  const Stream stream = stream_for(partial_out, stream_object);
+  run("merge_states", 0, nb::none(), partial_out, stream,
+      [&](Workspace) { raggedmla::merge_states(arguments, stream); });
+  if (return_lse) return nb::make_tuple(out.owner, lse->owner);
+  return out.owner;
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& module) {
+  module.def("attention", &attention, nb::arg("q"), nb::arg("segments"), nb::arg("sink") = nb::none(),
+             nb::arg("scale") = Attention{}.scale, nb::kw_only(), nb::arg("out") = nb::none(),
+             nb::arg("lse") = nb::none(), nb::arg("max_logits") = nb::none(), nb::arg("return_lse") = false,
+             nb::arg("inverse_rope") = nb::none(), nb::arg("kernel") = "automatic", nb::arg("splits") = 0,
+             nb::arg("batch_invariant") = false, nb::arg("expected_overlap") = -1.0f, nb::arg("workspace") = nb::none(),
+             nb::arg("stream") = nb::none(),
+             nb::sig("def attention(q: raggedmla._typing.Array, segments: Segment | "
+                     "collections.abc.Sequence[Segment | tuple], sink: raggedmla._typing.Array | None = None, "
+                     "scale: float = 0.04419417382415922, *, out: raggedmla._typing.Array | None = None, "
+                     "lse: raggedmla._typing.Array | None = None, max_logits: raggedmla._typing.Array | None = None, "
+                     "return_lse: bool = False, inverse_rope: tuple | None = None, kernel: str = 'automatic', "
+                     "splits: int = 0, batch_invariant: bool = False, expected_overlap: float = -1.0, "
+                     "workspace: Workspace | None = None, stream: int | object | None = None) -> "
+                     "raggedmla._typing.Array | tuple[raggedmla._typing.Array, raggedmla._typing.Array]"),
+             R"(Sparse multi-query attention over selected cache rows; prefill and decode are the same call.
+
+For query t and head h, over all valid rows i of all segments (K_i is the row, and the value too):
+
+    z_i = scale * (q[t, h] . K_i)
+    out = sum_i exp(z_i) K_i / (sum_i exp(z_i) + exp(sink[h]))
+    lse = log(sum_i exp(z_i))        natural logarithm, without the sink
+
+q            bf16 [T, H, 512], any H
+segments     one to four Segment (or pairs of a KV source and a row selection), softmax over their union
+sink         f32 [H] or longer: one logit per head that joins the denominator, not scaled
+scale        softmax scale; the default is 512 ** -0.5
+out          bf16 or f32 [T, H, 512]; made like q if None
+lse          f32 [T, H], optional output; made if None and return_lse
+max_logits   f32 [T, H], optional output: the largest z
+return_lse   return (out, lse) instead of out
+inverse_rope (cos_sin, positions): rotate the last 64 channels of the output back. cos_sin f32 [P, 64] holds 32 cosines,
+             then 32 sines; positions i32 or i64 [T]
+kernel, splits, batch_invariant, expected_overlap
+             how the call is carried out (see docs/python.md); the defaults are right
+workspace    a Workspace; None uses scratch that belongs to the device and stream
+stream       a stream handle (int) or object; None is the current stream of the framework that q comes from
+
+A query without a valid row gives out = 0 and lse = -inf, whatever the sink. Indices outside the source are skipped.
+Returns when the work is enqueued (on a CPU: done). Raises ValueError, with the library's message, for wrong arguments
+and RuntimeError where the device refuses; nothing has been written then.)");
+
+  module.def("attention_workspace_bytes", &workspace_bytes, nb::arg("q"), nb::arg("segments"), nb::arg("out"),
+             nb::kw_only(), nb::arg("kernel") = "automatic", nb::arg("splits") = 0, nb::arg("batch_invariant") = false,
+             nb::sig("def attention_workspace_bytes(q: raggedmla._typing.Array, segments: "
+                     "collections.abc.Sequence[Segment | tuple], out: raggedmla._typing.Array, *, "
+                     "kernel: str = 'automatic', splits: int = 0, batch_invariant: bool = False) -> int"),
+             "Bytes of scratch that `attention` needs for these shapes: what to pass to Workspace.reserve.");
+
+  module.def("merge_states", &merge_states, nb::arg("partial_out"), nb::arg("partial_lse"),
+             nb::arg("sink") = nb::none(), nb::kw_only(), nb::arg("out") = nb::none(), nb::arg("lse") = nb::none(),
+             nb::arg("return_lse") = false, nb::arg("kernel") = "automatic", nb::arg("stream") = nb::none(),
+             nb::sig("def merge_states(partial_out: raggedmla._typing.Array, partial_lse: raggedmla._typing.Array, "
+                     "sink: raggedmla._typing.Array | None = None, *, out: raggedmla._typing.Array | None = None, "
+                     "lse: raggedmla._typing.Array | None = None, return_lse: bool = False, kernel: str = 'automatic', "
+                     "stream: int | object | None = None) -> "
+                     "raggedmla._typing.Array | tuple[raggedmla._typing.Array, raggedmla._typing.Array]"),
+             R"(Joins S partial results over disjoint rows, and once the sink (context parallelism).
+
+partial_out  bf16 or f32 [S, T, H, 512], computed without the sink
+partial_lse  f32 [S, T, H], natural logarithm; -inf marks an empty part, whose out is not read as a number
+sink         f32 [H] or None
+out          bf16 or f32 [T, H, 512]; lse f32 [T, H]
+
+Returns out, or (out, lse) with return_lse.)");
+}
+
+}  // namespace raggedmla::python

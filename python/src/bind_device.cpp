@@ -1,0 +1,93 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+
+#include "objects.hpp"
+#include "raggedmla/device.hpp"
+#include "scratch.hpp"
+
+namespace raggedmla::python {
+
+namespace {
+
+std::string device_name(Device device) {
+  switch (device.type) {
+    case DeviceType::cpu: return "cpu";
+    case DeviceType::cuda: return "cuda:" + std::to_string(device.index);
+    case DeviceType::hip: return "hip:" + std::to_string(device.index);
+  }
+  return "";
+}
+
+/// "cpu", "cuda", "cuda:1", "hip:0".
+Device device_named(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string type = text.substr(0, colon);
+  Device device;
+  if (colon != std::string::npos) device.index = std::stoi(text.substr(colon + 1));
+  if (type == "cpu") device.type = DeviceType::cpu;
+  else if (type == "cuda") device.type = DeviceType::cuda;
+  else if (type == "hip") device.type = DeviceType::hip;
+  else throw nb::value_error(("device is '" + text + "', expected 'cpu', 'cuda:N' or 'hip:N'").c_str());
+  return device;
+}
+
+nb::dict info() {
+  const BuildInfo build = build_info();
+  nb::dict result;
+  result["version"] = build.version;
+  result["backends"] = build.backends;
+  result["cpu_instruction_sets"] = build.cpu_instruction_sets;
+  result["gpu_architectures"] = build.gpu_architectures;
+  nb::list all;
+  for (const DeviceInfo& found : devices()) {
+    nb::dict device;
+    device["device"] = device_name(found.device);
+    device["name"] = found.name;
+    device["architecture"] = found.architecture;
+    device["multiprocessors"] = found.multiprocessors;
+    device["memory_bytes"] = found.memory_bytes;
+    device["supported"] = found.supported;
+    all.append(device);
+  }
+  result["devices"] = all;
+  return result;
+}
+
+}  // namespace
+
+void bind_device(nb::module_& module) {
+  nb::class_<ScratchSpace>(module, "Workspace",
+                           R"(Scratch memory of operators on one device, for calls that run one after the other.
+
+Grows when a call needs more, and refuses to (ValueError) while its stream is being captured: reserve it before the
+capture, or make one call of the largest size. Buffers that were handed out stay allocated as long as the Workspace,
+since a captured graph may hold their addresses. Two streams need two.)")
+      .def(nb::init<>())
+      .def(
+          "reserve",
+          [](ScratchSpace& self, std::size_t bytes, nb::handle like, nb::handle stream) {
+            const Array array = import_array(like, "like");
+            self.reserve(bytes, array, stream_for(array, stream), "Workspace.reserve");
+          },
+          nb::arg("bytes"), nb::arg("like"), nb::arg("stream") = nb::none(),
+          nb::sig("def reserve(self, bytes: int, like: raggedmla._typing.Array, "
+                  "stream: int | object | None = None) -> None"),
+          "At least `bytes`, on the device and by the framework of the array `like`.")
+      .def_prop_ro("bytes", [](const ScratchSpace& self) { return self.workspace().bytes; });
+
+  module.def("info", &info, nb::sig("def info() -> dict[str, typing.Any]"),
+             "What this build can do (version, backends, images) and what this machine has (devices).");
+  module.def(
+      "preload",
+      [](const std::string& device) {
+        const Device target = device_named(device);
+        nb::gil_scoped_release release;
+        preload(target);
+      },
+      nb::arg("device"),
+      "Loads every kernel of a device ('cuda:0') ahead of the first call or capture. RuntimeError without an image.");
+}
+
+}  // namespace raggedmla::python

@@ -1,0 +1,90 @@
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "objects.hpp"
+#include "scratch.hpp"
+
+namespace raggedmla::python {
+
+namespace {
+
+void quantize_rows(nb::handle rows_object, nb::handle slots_object, const PyPagedKv& cache, const std::string& floor,
+                   nb::handle stream_object) {
+  const Array rows = import_array(rows_object, "rows");
+  const Array slots = import_array(slots_object, "slots");
+  if (cache.pages.read_only) throw nb::value_error("quantize_rows: cache.pages is read-only");
+  if (floor != "amax" && floor != "quotient") {
+    throw nb::value_error(("floor is '" + floor + "', expected 'amax' or 'quotient'").c_str());
+  }
+  const QuantizeRows arguments{rows.view, slots.view, cache.view(),
+                               floor == "amax" ? ScaleFloor::amax : ScaleFloor::quotient};
+  const Stream stream = stream_for(rows, stream_object);
+  run("quantize_rows", 0, nb::none(), rows, stream, [&](Workspace) { raggedmla::quantize_rows(arguments, stream); });
+}
+
+nb::object dequantize_rows(nb::handle source, nb::handle slots_object, nb::handle out_object,
+                           nb::handle stream_object) {
+  const Array slots = import_array(slots_object, "slots");
+  const Array out = out_object.is_none() ? empty_like(slots, {slots.view.shape[0], v4_row.query_width}, DataType::bf16)
+                                         : import_output(out_object, "out");
+  const DequantizeRows arguments{kv_source(source), slots.view, out.view};
+  const Stream stream = stream_for(slots, stream_object);
+  run("dequantize_rows", 0, nb::none(), slots, stream,
+      [&](Workspace) { raggedmla::dequantize_rows(arguments, stream); });
+  return out.owner;
+}
+
+nb::object gather_rows(const PyPagedKv& source, nb::handle table_object, nb::handle first_object,
+                       nb::handle count_object, nb::handle out_object, std::int64_t out_offset,
+                       nb::handle stream_object) {
+  const Array block_table = import_array(table_object, "block_table");
+  const Array first = import_array(first_object, "first");
+  const Array count = import_array(count_object, "count");
+  const Array out = import_output(out_object, "out");
+  const GatherRows arguments{source.view(), block_table.view, first.view, count.view, out.view, out_offset};
+  const Stream stream = stream_for(out, stream_object);
+  run("gather_rows", 0, nb::none(), out, stream, [&](Workspace) { raggedmla::gather_rows(arguments, stream); });
+  return out.owner;
+}
+
+#define ARRAY "raggedmla._typing.Array"
+
+}  // namespace
+
+void bind_kv_cache(nb::module_& module) {
+  module.def("quantize_rows", &quantize_rows, nb::arg("rows"), nb::arg("slots"), nb::arg("cache"), nb::kw_only(),
+             nb::arg("floor") = "amax", nb::arg("stream") = nb::none(),
+             nb::sig("def quantize_rows(rows: " ARRAY ", slots: " ARRAY
+                     ", cache: PagedKv, *, floor: str = 'amax', stream: int | object | None = None) -> None"),
+             R"(Writes bf16 rows into a paged cache at given slots, quantised where its pages are fp8.
+
+rows   bf16 [M, 512]
+slots  i32 or i64 [M]; a slot outside the cache writes nothing
+cache  PagedKv, written in place
+floor  'amax' (DeepSeek's reference) or 'quotient' (FlashMLA's tests): how small a group's scale may become)");
+
+  module.def("dequantize_rows", &dequantize_rows, nb::arg("source"), nb::arg("slots"), nb::kw_only(),
+             nb::arg("out") = nb::none(), nb::arg("stream") = nb::none(),
+             nb::sig("def dequantize_rows(source: DenseKv | PagedKv, slots: " ARRAY ", *, out: " ARRAY
+                     " | None = None, stream: int | object | None = None) -> " ARRAY),
+             R"(Reads rows at slots as bf16: out[m] = row slots[m]; a slot outside the source gives a zero row.
+
+slots  i32 or i64 [M]
+out    bf16 [M, 512]; made beside `slots` if None)");
+
+  module.def("gather_rows", &gather_rows, nb::arg("source"), nb::arg("block_table"), nb::arg("first"), nb::arg("count"),
+             nb::arg("out"), nb::kw_only(), nb::arg("out_offset") = 0, nb::arg("stream") = nb::none(),
+             nb::sig("def gather_rows(source: PagedKv, block_table: " ARRAY ", first: " ARRAY ", count: " ARRAY
+                     ", out: " ARRAY ", *, out_offset: int = 0, stream: int | object | None = None) -> " ARRAY),
+             R"(Gathers a range of logical rows per request into a bf16 workspace for prefill:
+out[b, out_offset + i] = row first[b] + i of request b, 0 <= i < count[b].
+
+block_table   i32 or i64 [B, P]
+first, count  i32 or i64 [B]
+out           bf16 [B, M, 512]; rows beyond M are dropped)");
+}
+
+#undef ARRAY
+
+}  // namespace raggedmla::python

@@ -117,8 +117,15 @@ const std::vector<OperatorCase>& operators() {
        [] { return raggedmla_translate_topk(nullptr, nullptr, nullptr); }},
       {"window_rows",
        [](World& w) {
-         window_rows({PositionedQueries{w.positions, w.request_of_query}, World::tokens, 5, true, w.block_table, 4,
-                      w.valid, World::width, w.ragged()},
+         window_rows({PositionedQueries{w.positions, w.request_of_query},
+                      World::tokens,
+                      5,
+                      true,
+                      {},
+                      64,
+                      w.valid,
+                      0,
+                      RangeOutput{w.first_out, w.count_out}},
                      cpp_scratch());
        },
        [](World& w) {
@@ -126,34 +133,32 @@ const std::vector<OperatorCase>& operators() {
          queries.kind = RAGGEDMLA_QUERIES_BY_POSITION;
          queries.positions = w.c(w.positions);
          queries.request_of_query = w.c(w.request_of_query);
-         const raggedmla_list_output out = w.c_output(RAGGEDMLA_LIST_RAGGED);
+         const raggedmla_list_output out = w.c_output(RAGGEDMLA_LIST_RANGE);
          raggedmla_window_rows_args args = RAGGEDMLA_WINDOW_ROWS_INIT;
          args.queries = &queries;
          args.query_count = World::tokens;
          args.window = 5;
-         args.block_table = w.c(w.block_table);
-         args.rows_per_page = 4;
          args.valid = w.c(w.valid);
-         args.width = World::width;
          args.out = &out;
          return with_scratch(args, raggedmla_window_rows_workspace_bytes, raggedmla_window_rows);
        },
        [] { return raggedmla_window_rows(nullptr, nullptr, nullptr); }},
       {"compressed_rows",
        [](World& w) {
-         compressed_rows(
-             {w.queries(), World::tokens, 4, w.block_table, 4, {}, 0, RangeOutput{w.first_out, w.count_out}},
-             cpp_scratch());
+         compressed_rows({w.queries(), World::tokens, 2, w.block_table, 4, w.valid, World::width, w.dense()},
+                         cpp_scratch());
        },
        [](World& w) {
          const raggedmla_query_layout queries = w.c_queries();
-         const raggedmla_list_output out = w.c_output(RAGGEDMLA_LIST_RANGE);
+         const raggedmla_list_output out = w.c_output(RAGGEDMLA_LIST_DENSE);
          raggedmla_compressed_rows_args args = RAGGEDMLA_COMPRESSED_ROWS_INIT;
          args.queries = &queries;
          args.query_count = World::tokens;
-         args.ratio = 4;
+         args.ratio = 2;
          args.block_table = w.c(w.block_table);
          args.rows_per_page = 4;
+         args.valid = w.c(w.valid);
+         args.width = World::width;
          args.out = &out;
          return with_scratch(args, raggedmla_compressed_rows_workspace_bytes, raggedmla_compressed_rows);
        },

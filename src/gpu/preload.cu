@@ -25,6 +25,8 @@ void preload(int device) {
   preload_device_room();
   preload_quantize();
   preload_read_rows();
+  preload_compact_lists();
+  preload_row_lists();
 }
 
 }  // namespace raggedmla::gpu

@@ -18,5 +18,7 @@ void load_kernel(void (*kernel)(Parameters...), int dynamic_shared_bytes = 0) {
 void preload_device_room();
 void preload_quantize();
 void preload_read_rows();
+void preload_compact_lists();
+void preload_row_lists();
 
 }  // namespace raggedmla::gpu

@@ -8,9 +8,6 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INC
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS raggedmla raggedmla_shared EXPORT RaggedMLATargets)
 install(EXPORT RaggedMLATargets NAMESPACE raggedmla:: DESTINATION ${package_dir})
-if(TARGET raggedmla_cli)
-  install(TARGETS raggedmla_cli)
-endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/RaggedMLAConfig.cmake.in
   ${PROJECT_BINARY_DIR}/RaggedMLAConfig.cmake INSTALL_DESTINATION ${package_dir})

@@ -35,7 +35,7 @@ def page_rows(pages):
 
 
 def attention(q, rows_and_lists, sink, scale):
-    """`rows_and_lists`: pairs of rows [N, 512] and a Python list of index lists, one a query. Returns fp64 [T, H, 512]."""
+    """`rows_and_lists`: pairs of rows [N, 512] and one list of row numbers per query. Returns fp64 [T, H, 512]."""
     out = torch.zeros(q.shape, dtype=torch.float64, device=q.device)
     for t in range(q.shape[0]):
         chosen = []

@@ -11,10 +11,9 @@ import importlib
 import json
 import sys
 
-import torch
-
 import reference
 import timing
+import torch
 import triton_kernels
 
 SCALE = 512**-0.5
@@ -189,8 +188,8 @@ def main():
         for shape, times in suites[suite](ours):
             rows.append({**shape, "us": times, "ratio": ratios(times)})
             label = " ".join(f"{key} {value}" for key, value in shape.items())
-            cells = "  ".join(f"{name} {value:.1f}" + (f" ({ratios(times)[name]:.1f}x)" if name in ratios(times) else "")
-                              for name, value in times.items())
+            over = {name: f" ({ratio:.1f}x)" for name, ratio in ratios(times).items()}
+            cells = "  ".join(f"{name} {value:.1f}{over.get(name, '')}" for name, value in times.items())
             print(f"{label:48} us: {cells}", file=sys.stderr, flush=True)
     if arguments.json:
         report = dict(device=torch.cuda.get_device_name(), torch=torch.__version__, rows=rows)

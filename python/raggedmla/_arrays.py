@@ -4,7 +4,7 @@ import sys
 
 
 def empty(like, shape, dtype):
-    """An uninitialised array of `like`'s framework and device. `dtype` is one of the library's names (f32, bf16, ...)."""
+    """An uninitialised array of `like`'s framework and device. `dtype` is a name of the library's (f32, bf16, ...)."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(like, torch.Tensor):
         return torch.empty(shape, dtype=getattr(torch, _FRAMEWORK_NAMES[dtype]), device=like.device)

@@ -14,8 +14,7 @@ namespace raggedmla::python {
 namespace {
 
 [[noreturn]] void refuse_dtype(const char* name, const std::string& dtype) {
-  throw nb::value_error(
-      (std::string(name) + " has data type " + dtype + ", expected f32, bf16, u8, i32, i64 or boolean").c_str());
+  throw nb::value_error((std::string(name) + " is " + dtype + ", expected f32, bf16, u8, i32, i64 or boolean").c_str());
 }
 
 DataType data_type(nb::dlpack::dtype type, const char* name) {
@@ -143,9 +142,7 @@ Array from_dlpack(nb::handle object, const char* name) {
   }
   nb::ndarray<nb::ro> constant;
   if (!nb::try_cast(object, constant, false)) {
-    throw nb::type_error((std::string(name) + " is a " + nb::cast<std::string>(nb::inst_name(object)) +
-                          ", expected an array (NumPy, PyTorch, JAX, CuPy or anything that exports DLPack)")
-                             .c_str());
+    refuse_type(name, object, "an array (NumPy, PyTorch, JAX, CuPy or anything that exports DLPack)");
   }
   read_ndarray(array, constant, name);
   array.read_only = true;
@@ -159,6 +156,11 @@ nb::handle frameworks() {
 }
 
 }  // namespace
+
+void refuse_type(const char* name, nb::handle object, const char* expected) {
+  const auto type = nb::cast<std::string>(nb::inst_name(object));
+  throw nb::type_error((std::string(name) + " is a " + type + ", expected " + expected).c_str());
+}
 
 Array import_array(nb::handle object, const char* name) {
   if (const DLPackExchangeApi* api = exchange_api(object)) return from_exchange(*api, object, name);

@@ -44,6 +44,17 @@ inline OptionalTensor view(const std::optional<Array>& array) {
 /// default stream.
 Stream stream_for(const Array& array, nb::handle stream);
 
+/// TypeError "<name> is a <its type>, expected <expected>".
+[[noreturn]] void refuse_type(const char* name, nb::handle object, const char* expected);
+
+/// The C++ object behind an argument that must be of one of the module's classes.
+template <class Class>
+Class& argument(nb::handle object, const char* name, const char* class_name) {
+  Class* found = nullptr;
+  if (!nb::try_cast(object, found) || found == nullptr) refuse_type(name, object, class_name);
+  return *found;
+}
+
 /// A new array of the same framework and device. Throws TypeError where the framework cannot make one that others may
 /// write (JAX on a GPU): then the caller passes `out`.
 Array empty_like(const Array& like, std::initializer_list<std::int64_t> shape, DataType dtype);

@@ -97,7 +97,7 @@ nb::object build_ragged(nb::handle indices_object, nb::handle lengths_object, st
     result_object = nb::cast(PyRaggedRows{empty_like(indices, {dense.shape[0] * dense.shape[1]}, DataType::i32),
                                           empty_like(indices, {dense.shape[0] + 1}, DataType::i32), std::nullopt});
   }
-  const auto& result = nb::cast<const PyRaggedRows&>(result_object);
+  const auto& result = argument<const PyRaggedRows>(result_object, "out", "RaggedRows");
   const BuildRagged arguments{
       indices.view, view(lengths), {result.indices.view, result.indptr.view, view(result.lengths)}, row_limit};
   const Stream stream = stream_for(indices, stream_object);
@@ -184,7 +184,7 @@ nb::object combine(nb::handle topk_object, nb::handle queries, nb::handle gather
                    nb::handle out, nb::handle workspace, nb::handle stream_object) {
   const std::optional<Array> topk = import_optional(topk_object, "topk");
   const Array gathered = import_array(gathered_object, "gathered");
-  const auto& requests = nb::cast<const PyRequestQueries&>(queries);
+  const auto& requests = argument<const PyRequestQueries>(queries, "queries", "RequestQueries");
   const std::int64_t width = (topk ? topk->view.shape[1] : 0) + window;
   const ListResult result(out, form, gathered, query_count, width);
   const Combine arguments{view(topk), requests.view(), query_count, gathered.view, rows_per_request,
@@ -197,7 +197,7 @@ nb::object combine(nb::handle topk_object, nb::handle queries, nb::handle gather
 
 void copy_to_graph_buffers(nb::handle source_object, nb::handle indices_object, nb::handle indptr_object,
                            nb::handle stream_object) {
-  const auto& source = nb::cast<const PyRaggedRows&>(source_object);
+  const auto& source = argument<const PyRaggedRows>(source_object, "source", "RaggedRows");
   const Array indices = import_output(indices_object, "indices");
   const Array indptr = import_output(indptr_object, "indptr");
   const CopyToGraphBuffers arguments{source.view(), indices.view, indptr.view};

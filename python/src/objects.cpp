@@ -9,11 +9,6 @@ namespace raggedmla::python {
 
 namespace {
 
-[[noreturn]] void refuse(const char* what, nb::handle object, const char* expected) {
-  throw nb::type_error(
-      (std::string(what) + " is a " + nb::cast<std::string>(nb::inst_name(object)) + ", expected " + expected).c_str());
-}
-
 Fp8Encoding encoding_named(const std::string& name) {
   if (name == "ocp") return Fp8Encoding::ocp;
   if (name == "fnuz") return Fp8Encoding::fnuz;
@@ -180,14 +175,14 @@ request_of_query  i32 or i64 [T])")
 KvSource kv_source(nb::handle object) {
   if (const PyPagedKv * paged; nb::try_cast(object, paged) && paged != nullptr) return paged->view();
   if (const PyDenseKv * dense; nb::try_cast(object, dense) && dense != nullptr) return dense->view();
-  refuse("kv", object, "DenseKv or PagedKv");
+  refuse_type("kv", object, "DenseKv or PagedKv");
 }
 
 RowSelection row_selection(nb::handle object) {
   if (const PyDenseRows * dense; nb::try_cast(object, dense) && dense != nullptr) return dense->view();
   if (const PyRaggedRows * ragged; nb::try_cast(object, ragged) && ragged != nullptr) return ragged->view();
   if (const PyRangeRows * range; nb::try_cast(object, range) && range != nullptr) return range->view();
-  refuse("rows", object, "RaggedRows, DenseRows or RangeRows");
+  refuse_type("rows", object, "RaggedRows, DenseRows or RangeRows");
 }
 
 QueryLayout query_layout(nb::handle object) {
@@ -195,20 +190,20 @@ QueryLayout query_layout(nb::handle object) {
   if (const PyPositionedQueries * positioned; nb::try_cast(object, positioned) && positioned != nullptr) {
     return positioned->view();
   }
-  refuse("queries", object, "RequestQueries or PositionedQueries");
+  refuse_type("queries", object, "RequestQueries or PositionedQueries");
 }
 
 const Array& layout_array(nb::handle object) {
   if (const PyRequestQueries * requests; nb::try_cast(object, requests) && requests != nullptr) {
     return requests->query_start;
   }
-  return nb::cast<const PyPositionedQueries&>(object).positions;
+  return argument<const PyPositionedQueries>(object, "queries", "RequestQueries or PositionedQueries").positions;
 }
 
 const raggedmla::Segment& segment_view(nb::handle object, PySegment& storage) {
   if (const PySegment * segment; nb::try_cast(object, segment) && segment != nullptr) return segment->view;
   nb::tuple pair;
-  if (!nb::try_cast(object, pair) || pair.size() != 2) refuse("a segment", object, "Segment or a pair (kv, rows)");
+  if (!nb::try_cast(object, pair) || pair.size() != 2) refuse_type("a segment", object, "Segment or a pair (kv, rows)");
   storage.view = {kv_source(pair[0]), row_selection(pair[1])};
   return storage.view;
 }

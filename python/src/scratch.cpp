@@ -71,9 +71,10 @@ void ScratchSpace::reserve(std::size_t bytes, const Array& like, Stream stream, 
 }
 
 Scratch find_scratch(const char* operator_name, std::size_t bytes, nb::handle given, const Array& like, Stream stream) {
+  ScratchSpace* own = given.is_none() ? nullptr : &argument<ScratchSpace>(given, "workspace", "Workspace or None");
   if (bytes == 0) return {};
-  if (given.is_none() && like.view.device.type == DeviceType::cpu) return {thread_scratch(bytes)};
-  ScratchSpace& space = given.is_none() ? default_scratch(like.view.device, stream) : nb::cast<ScratchSpace&>(given);
+  if (own == nullptr && like.view.device.type == DeviceType::cpu) return {thread_scratch(bytes)};
+  ScratchSpace& space = own != nullptr ? *own : default_scratch(like.view.device, stream);
   space.reserve(bytes, like, stream, operator_name);
   return {space.workspace(), &space.mutex()};
 }

@@ -13,27 +13,26 @@ namespace raggedmla::gpu {
 namespace {
 
 constexpr int rows_in_flight = 2;
+constexpr int blocks_per_multiprocessor = 4;  // fewer than fit: every block looks through the slots behind it
 
-/// Slots of the block's rows, and a bit map of their hashes: one bit tells nearly always that a slot is none of them,
-/// so that the search is one pass over the slots, not one per row.
+/// Where the block's rows go. Rows that a later one replaces are dropped: one pass over the slots behind the block, of
+/// which only those between the block's lowest and highest slot are compared with its rows. A block's rows mostly lie
+/// in one run of slots, so few are.
 struct BlockSlots {
-  static constexpr int map_bits = 14;
-  static constexpr int map_words = (1 << map_bits) / 32;
+  static constexpr int loads_in_flight = 8;
 
   std::int64_t slot[most_rows_per_block];
   std::uint8_t* row[most_rows_per_block];  // null: nothing to store
   std::uint8_t* scales[most_rows_per_block];
-  std::uint32_t map[map_words];
-
-  __device__ static unsigned hash(std::int64_t wanted) {
-    return static_cast<unsigned>(static_cast<std::uint64_t>(wanted) * 0x9E3779B97F4A7C15u >> (64 - map_bits));
-  }
-  __device__ bool may_hold(std::int64_t wanted) const { return map[hash(wanted) / 32] >> (hash(wanted) % 32) & 1u; }
+  unsigned long long lowest, highest;
 
   /// All threads of the block take part; the result is there for all of them.
   __device__ void fill(const QuantizeProblem& problem, std::int64_t begin, int rows) {
     const int thread = static_cast<int>(threadIdx.x);
-    for (int i = thread; i < map_words; i += block_threads) map[i] = 0;
+    if (thread == 0) {
+      lowest = ~0ull;
+      highest = 0;
+    }
     __syncthreads();
     if (thread < rows) {
       const std::int64_t own = problem.slots(begin + thread);
@@ -41,17 +40,33 @@ struct BlockSlots {
       slot[thread] = own;
       row[thread] = held ? problem.cache.row(own) : nullptr;
       scales[thread] = held ? problem.cache.scales(own) : nullptr;
-      if (held) atomicOr(&map[hash(own) / 32], 1u << (hash(own) % 32));
-    }
-    __syncthreads();
-    for (std::int64_t m = begin + 1 + thread; m < problem.count; m += block_threads) {
-      const std::int64_t later = problem.slots(m);
-      if (later < 0 || !may_hold(later)) continue;
-      for (int i = 0; i < rows && begin + i < m; ++i) {
-        if (slot[i] == later) row[i] = nullptr;
+      if (held) {
+        atomicMin(&lowest, static_cast<unsigned long long>(own));
+        atomicMax(&highest, static_cast<unsigned long long>(own));
       }
     }
     __syncthreads();
+    for (std::int64_t next = begin + 1 + thread; next < problem.count; next += block_threads * loads_in_flight) {
+      std::int64_t later[loads_in_flight];
+#pragma unroll
+      for (int i = 0; i < loads_in_flight; ++i) {
+        const std::int64_t m = next + i * block_threads;
+        later[i] = m < problem.count ? problem.slots(m) : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < loads_in_flight; ++i) drop_replaced(later[i], next + i * block_threads - begin, rows);
+    }
+    __syncthreads();
+  }
+
+ private:
+  /// Drops the rows before `distance`, counted from the block's first, that go where a later row goes.
+  __device__ void drop_replaced(std::int64_t later, std::int64_t distance, int rows) {
+    const auto wanted = static_cast<unsigned long long>(later);  // a negative slot is above any highest
+    if (wanted < lowest || wanted > highest) return;
+    for (int i = 0; i < rows && i < distance; ++i) {
+      if (slot[i] == later) row[i] = nullptr;
+    }
   }
 };
 
@@ -135,7 +150,7 @@ QuantizeKernel kernel_for(StoreKind kind) {
 }  // namespace
 
 void quantize_rows(const QuantizeProblem& problem, int device, Stream stream) {
-  const RowGrid grid = row_grid(problem.count, require_device(device).multiprocessors);
+  const RowGrid grid = row_grid(problem.count, require_device(device).multiprocessors, blocks_per_multiprocessor);
   const DeviceScope scope(device);
   launch(kernel_for(problem.cache.kind), dim3(grid.blocks), dim3(block_threads), 0, stream, problem,
          grid.rows_per_block);

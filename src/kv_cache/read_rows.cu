@@ -11,6 +11,7 @@ namespace raggedmla::gpu {
 namespace {
 
 constexpr int rows_in_flight = 4;
+constexpr int blocks_per_multiprocessor = 8;
 
 /// A row as found: where its bytes are and where they go.
 struct FoundRow {
@@ -102,7 +103,7 @@ ReadKernel<Problem> kernel_for(StoreKind kind) {
 
 template <class Problem>
 void launch_read(const Problem& problem, int device, Stream stream) {
-  const RowGrid grid = row_grid(problem.tasks(), require_device(device).multiprocessors);
+  const RowGrid grid = row_grid(problem.tasks(), require_device(device).multiprocessors, blocks_per_multiprocessor);
   const DeviceScope scope(device);
   launch(kernel_for<Problem>(problem.source.kind), dim3(grid.blocks), dim3(block_threads), 0, stream, problem,
          grid.rows_per_block);

@@ -24,9 +24,10 @@ struct RowGrid {
   int rows_per_block;
 };
 
-/// Enough blocks to fill the device once (eight of 256 threads on a multiprocessor), then longer ones.
-inline RowGrid row_grid(std::int64_t rows, int multiprocessors) {
-  const std::int64_t fill = (rows + multiprocessors * 8 - 1) / (multiprocessors * 8);
+/// Enough blocks to give every multiprocessor its share, then longer ones.
+inline RowGrid row_grid(std::int64_t rows, int multiprocessors, int blocks_per_multiprocessor) {
+  const std::int64_t fill_blocks = std::int64_t{multiprocessors} * blocks_per_multiprocessor;
+  const std::int64_t fill = (rows + fill_blocks - 1) / fill_blocks;
   const std::int64_t per_team = (fill + teams - 1) / teams;
   const std::int64_t per_block = per_team < most_rows_per_block / teams ? per_team * teams : most_rows_per_block;
   // The grid is at most 2^31 - 1 blocks; kernels walk on in steps of the grid.

@@ -4,7 +4,8 @@
 // too small, subnormal codes included, since both formats continue below their smallest exponent in the same way. One
 // multiplication by 2^120 * 2^(scale byte - 127) then finishes the job:
 //
-//     codes   c3 c2 c1 c0         permute   c1 00 c0 00         shift, mask    bf16x2 * bf16x2 (rounds once)
+//     magnitudes  c3 c2 c1 c0  ->  00 c1 00 c0  * 16 }  + ->  bf16x2 * bf16x2 factors (rounds once)
+//     signs       c3 c2 c1 c0  ->  c1 00 c0 00       }
 //
 // That holds while the factor is a normal bf16 number and the product needs no rounding (scale bytes 4 to 134: groups
 // whose largest magnitude lies between 2^-115 and 57344), and while no code is NaN. Anything else takes the careful
@@ -105,11 +106,13 @@ struct Fp8Decoder {
   }
   RAGGEDMLA_HOST_DEVICE static bool nan_seen(std::uint32_t seen) { return (seen & 0x80808080u) != 0; }
 
-  /// Codes (0, 1) or (2, 3) of a word as bf16 numbers without their bias.
+  /// Codes (0, 1) or (2, 3) of a word as bf16 numbers without their bias. Magnitudes and signs travel apart and meet in
+  /// a multiply-add, which leaves the logic unit, the busiest here, a quarter less to do than shifting and masking.
   template <int pair>
   RAGGEDMLA_HOST_DEVICE static std::uint32_t spread(std::uint32_t codes) {
-    const std::uint32_t upper = permute_bytes(codes, 0, pair == 0 ? 0x1404 : 0x3424);
-    return (upper & 0x80008000u) | ((upper >> 4) & 0x07F007F0u);
+    const std::uint32_t magnitudes = permute_bytes(codes & 0x7F7F7F7Fu, 0, pair == 0 ? 0x4140 : 0x4342);
+    const std::uint32_t signs = permute_bytes(codes & 0x80808080u, 0, pair == 0 ? 0x1404 : 0x3424);
+    return magnitudes * 16 + signs;
   }
 
   /// Four codes -> four bf16 in order, if the scale is plain and no code is NaN.

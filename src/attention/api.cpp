@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "attention/backends.hpp"
+#include "attention/flatten.hpp"
 #include "attention/problem.hpp"
 #include "base/backend.hpp"
 #include "base/checks.hpp"
@@ -239,6 +240,11 @@ std::size_t workspace_bytes(const Checker& checker, const AttentionProblem& prob
 }
 
 }  // namespace
+
+AttentionProblem flatten_attention(const Attention& arguments) {
+  Checker checker("attention");
+  return flatten(checker, arguments);
+}
 
 std::size_t attention_workspace_bytes(const Attention& arguments) {
   Checker checker("attention");

@@ -61,8 +61,9 @@ class SafetensorsFile {
   /// A packed CPU view, not to be written to. Its address has whatever alignment the file gives it. Throws Error when
   /// the tensor is absent, has a type that the library does not have or more than four dimensions.
   TensorView view(std::string_view tensor) const;
-  /// Tells the system that the tensor's mapped memory is not needed for now.
-  void release(std::string_view tensor) const;
+  /// Copies the tensor's bytes. Mapped memory is given back piece by piece, so that the copy does not stand beside the
+  /// whole original.
+  void copy(std::string_view tensor, void* destination) const;
 
  private:
   void read();

@@ -84,8 +84,16 @@ TensorView SafetensorsFile::view(std::string_view tensor) const {
   return view;
 }
 
-void SafetensorsFile::release(std::string_view tensor) const {
-  if (!file_.bytes().empty()) file_.release(bytes(tensor));
+void SafetensorsFile::copy(std::string_view tensor, void* destination) const {
+  constexpr std::size_t piece = std::size_t{4} << 20;
+  auto* target = static_cast<std::byte*>(destination);
+  for (auto rest = bytes(tensor); !rest.empty();) {
+    const auto part = rest.first(std::min(piece, rest.size()));
+    std::memcpy(target, part.data(), part.size());
+    if (!file_.bytes().empty()) file_.release(part);
+    target += part.size();
+    rest = rest.subspan(part.size());
+  }
 }
 
 }  // namespace raggedmla::io

@@ -134,14 +134,14 @@ void bind_attention(nb::module_& module) {
              nb::arg("inverse_rope") = nb::none(), nb::arg("kernel") = "automatic", nb::arg("splits") = 0,
              nb::arg("batch_invariant") = false, nb::arg("expected_overlap") = -1.0f, nb::arg("workspace") = nb::none(),
              nb::arg("stream") = nb::none(),
-             nb::sig("def attention(q: raggedmla._typing.Array, segments: Segment | "
-                     "collections.abc.Sequence[Segment | tuple], sink: raggedmla._typing.Array | None = None, "
-                     "scale: float = 0.04419417382415922, *, out: raggedmla._typing.Array | None = None, "
-                     "lse: raggedmla._typing.Array | None = None, max_logits: raggedmla._typing.Array | None = None, "
+             nb::sig("def attention(q: Array, segments: Segment | "
+                     "collections.abc.Sequence[Segment | tuple], sink: Array | None = None, "
+                     "scale: float = 0.04419417382415922, *, out: Array | None = None, "
+                     "lse: Array | None = None, max_logits: Array | None = None, "
                      "return_lse: bool = False, inverse_rope: tuple | None = None, kernel: str = 'automatic', "
                      "splits: int = 0, batch_invariant: bool = False, expected_overlap: float = -1.0, "
                      "workspace: Workspace | None = None, stream: int | object | None = None) -> "
-                     "raggedmla._typing.Array | tuple[raggedmla._typing.Array, raggedmla._typing.Array]"),
+                     "typing.Any"),
              R"(Sparse multi-query attention over selected cache rows; prefill and decode are the same call.
 
 For query t and head h, over all valid rows i of all segments (K_i is the row, and the value too):
@@ -171,19 +171,19 @@ and RuntimeError where the device refuses; nothing has been written then.)");
 
   module.def("attention_workspace_bytes", &workspace_bytes, nb::arg("q"), nb::arg("segments"), nb::arg("out"),
              nb::kw_only(), nb::arg("kernel") = "automatic", nb::arg("splits") = 0, nb::arg("batch_invariant") = false,
-             nb::sig("def attention_workspace_bytes(q: raggedmla._typing.Array, segments: "
-                     "collections.abc.Sequence[Segment | tuple], out: raggedmla._typing.Array, *, "
+             nb::sig("def attention_workspace_bytes(q: Array, segments: "
+                     "collections.abc.Sequence[Segment | tuple], out: Array, *, "
                      "kernel: str = 'automatic', splits: int = 0, batch_invariant: bool = False) -> int"),
              "Bytes of scratch that `attention` needs for these shapes: what to pass to Workspace.reserve.");
 
   module.def("merge_states", &merge_states, nb::arg("partial_out"), nb::arg("partial_lse"),
              nb::arg("sink") = nb::none(), nb::kw_only(), nb::arg("out") = nb::none(), nb::arg("lse") = nb::none(),
              nb::arg("return_lse") = false, nb::arg("kernel") = "automatic", nb::arg("stream") = nb::none(),
-             nb::sig("def merge_states(partial_out: raggedmla._typing.Array, partial_lse: raggedmla._typing.Array, "
-                     "sink: raggedmla._typing.Array | None = None, *, out: raggedmla._typing.Array | None = None, "
-                     "lse: raggedmla._typing.Array | None = None, return_lse: bool = False, kernel: str = 'automatic', "
+             nb::sig("def merge_states(partial_out: Array, partial_lse: Array, "
+                     "sink: Array | None = None, *, out: Array | None = None, "
+                     "lse: Array | None = None, return_lse: bool = False, kernel: str = 'automatic', "
                      "stream: int | object | None = None) -> "
-                     "raggedmla._typing.Array | tuple[raggedmla._typing.Array, raggedmla._typing.Array]"),
+                     "typing.Any"),
              R"(Joins S partial results over disjoint rows, and once the sink (context parallelism).
 
 partial_out  bf16 or f32 [S, T, H, 512], computed without the sink

@@ -72,7 +72,7 @@ since a captured graph may hold their addresses. Two streams need two.)")
             self.reserve(bytes, array, stream_for(array, stream), "Workspace.reserve");
           },
           nb::arg("bytes"), nb::arg("like"), nb::arg("stream") = nb::none(),
-          nb::sig("def reserve(self, bytes: int, like: raggedmla._typing.Array, "
+          nb::sig("def reserve(self, bytes: int, like: Array, "
                   "stream: int | object | None = None) -> None"),
           "At least `bytes`, on the device and by the framework of the array `like`.")
       .def_prop_ro("bytes", [](const ScratchSpace& self) { return self.workspace().bytes; });

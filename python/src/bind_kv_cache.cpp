@@ -48,14 +48,12 @@ nb::object gather_rows(const PyPagedKv& source, nb::handle table_object, nb::han
   return out.owner;
 }
 
-#define ARRAY "raggedmla._typing.Array"
-
 }  // namespace
 
 void bind_kv_cache(nb::module_& module) {
   module.def("quantize_rows", &quantize_rows, nb::arg("rows"), nb::arg("slots"), nb::arg("cache"), nb::kw_only(),
              nb::arg("floor") = "amax", nb::arg("stream") = nb::none(),
-             nb::sig("def quantize_rows(rows: " ARRAY ", slots: " ARRAY
+             nb::sig("def quantize_rows(rows: Array, slots: Array"
                      ", cache: PagedKv, *, floor: str = 'amax', stream: int | object | None = None) -> None"),
              R"(Writes bf16 rows into a paged cache at given slots, quantised where its pages are fp8.
 
@@ -66,8 +64,8 @@ floor  'amax' (DeepSeek's reference) or 'quotient' (FlashMLA's tests): how small
 
   module.def("dequantize_rows", &dequantize_rows, nb::arg("source"), nb::arg("slots"), nb::kw_only(),
              nb::arg("out") = nb::none(), nb::arg("stream") = nb::none(),
-             nb::sig("def dequantize_rows(source: DenseKv | PagedKv, slots: " ARRAY ", *, out: " ARRAY
-                     " | None = None, stream: int | object | None = None) -> " ARRAY),
+             nb::sig("def dequantize_rows(source: DenseKv | PagedKv, slots: Array, *, out: Array"
+                     " | None = None, stream: int | object | None = None) -> typing.Any"),
              R"(Reads rows at slots as bf16: out[m] = row slots[m]; a slot outside the source gives a zero row.
 
 slots  i32 or i64 [M]
@@ -75,8 +73,8 @@ out    bf16 [M, 512]; made beside `slots` if None)");
 
   module.def("gather_rows", &gather_rows, nb::arg("source"), nb::arg("block_table"), nb::arg("first"), nb::arg("count"),
              nb::arg("out"), nb::kw_only(), nb::arg("out_offset") = 0, nb::arg("stream") = nb::none(),
-             nb::sig("def gather_rows(source: PagedKv, block_table: " ARRAY ", first: " ARRAY ", count: " ARRAY
-                     ", out: " ARRAY ", *, out_offset: int = 0, stream: int | object | None = None) -> " ARRAY),
+             nb::sig("def gather_rows(source: PagedKv, block_table: Array, first: Array, count: Array"
+                     ", out: Array, *, out_offset: int = 0, stream: int | object | None = None) -> typing.Any"),
              R"(Gathers a range of logical rows per request into a bf16 workspace for prefill:
 out[b, out_offset + i] = row first[b] + i of request b, 0 <= i < count[b].
 
@@ -84,7 +82,5 @@ block_table   i32 or i64 [B, P]
 first, count  i32 or i64 [B]
 out           bf16 [B, M, 512]; rows beyond M are dropped)");
 }
-
-#undef ARRAY
 
 }  // namespace raggedmla::python

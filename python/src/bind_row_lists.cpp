@@ -206,7 +206,6 @@ void copy_to_graph_buffers(nb::handle source_object, nb::handle indices_object, 
       [&](Workspace) { raggedmla::copy_to_graph_buffers(arguments, stream); });
 }
 
-#define ARRAY "raggedmla._typing.Array"
 constexpr const char* result_note =
     "\n\nform  'dense' -> DenseRows, 'ragged' -> RaggedRows (capacity T * W), 'range' -> the pair (first, count), "
     "where\n"
@@ -218,7 +217,7 @@ void bind_row_lists(nb::module_& module) {
   module.def("build_ragged", &build_ragged, nb::arg("indices"), nb::arg("lengths") = nb::none(), nb::kw_only(),
              nb::arg("row_limit") = -1, nb::arg("out") = nb::none(), nb::arg("workspace") = nb::none(),
              nb::arg("stream") = nb::none(),
-             nb::sig("def build_ragged(indices: " ARRAY ", lengths: " ARRAY
+             nb::sig("def build_ragged(indices: Array, lengths: Array"
                      " | None = None, *, row_limit: int = -1, out: RaggedRows | None = None, "
                      "workspace: Workspace | None = None, stream: int | object | None = None) -> RaggedRows"),
              R"(Packs a dense list into compressed sparse rows.
@@ -235,8 +234,8 @@ capacity T * W and what lies behind indptr[T] is undefined.)");
              nb::kw_only(), nb::arg("rows_per_page") = 64, nb::arg("pages") = -1, nb::arg("valid") = nb::none(),
              nb::arg("lengths") = nb::none(), nb::arg("form") = "dense", nb::arg("out") = nb::none(),
              nb::arg("workspace") = nb::none(), nb::arg("stream") = nb::none(),
-             nb::sig("def translate_topk(topk: " ARRAY ", request_of_query: " ARRAY ", block_table: " ARRAY
-                     ", *, rows_per_page: int = 64, pages: int = -1, valid: " ARRAY " | None = None, lengths: " ARRAY
+             nb::sig("def translate_topk(topk: Array, request_of_query: Array, block_table: Array"
+                     ", *, rows_per_page: int = 64, pages: int = -1, valid: Array | None = None, lengths: Array"
                      " | None = None, form: str = 'dense', out: DenseRows | RaggedRows | None = None, "
                      "workspace: Workspace | None = None, stream: int | object | None = None) -> "
                      "DenseRows | RaggedRows"),
@@ -260,8 +259,8 @@ Entries that are negative or not in the table are dropped; the others keep their
              nb::arg("form") = "range", nb::arg("out") = nb::none(), nb::arg("workspace") = nb::none(),
              nb::arg("stream") = nb::none(),
              nb::sig("def window_rows(queries: RequestQueries | PositionedQueries, *, query_count: int | None = None, "
-                     "window: int = 128, causal: bool = True, block_table: " ARRAY
-                     " | None = None, rows_per_page: int = 64, valid: " ARRAY
+                     "window: int = 128, causal: bool = True, block_table: Array"
+                     " | None = None, rows_per_page: int = 64, valid: Array"
                      " | None = None, width: int | None = None, form: str = 'range', "
                      "out: DenseRows | RaggedRows | tuple | None = None, workspace: Workspace | None = None, "
                      "stream: int | object | None = None) -> DenseRows | RaggedRows | tuple"),
@@ -281,8 +280,8 @@ width        bound W of a list row, the latest W rows stay; default: window)") +
              nb::arg("form") = "range", nb::arg("out") = nb::none(), nb::arg("workspace") = nb::none(),
              nb::arg("stream") = nb::none(),
              nb::sig("def compressed_rows(queries: RequestQueries | PositionedQueries, *, "
-                     "query_count: int | None = None, ratio: int = 128, block_table: " ARRAY
-                     " | None = None, rows_per_page: int = 2, valid: " ARRAY
+                     "query_count: int | None = None, ratio: int = 128, block_table: Array"
+                     " | None = None, rows_per_page: int = 2, valid: Array"
                      " | None = None, width: int = 0, form: str = 'range', "
                      "out: DenseRows | RaggedRows | tuple | None = None, workspace: Workspace | None = None, "
                      "stream: int | object | None = None) -> DenseRows | RaggedRows | tuple"),
@@ -299,7 +298,7 @@ width        bound W of a row; 0 means no bound for form 'range')") +
              nb::arg("query_count"), nb::arg("rows_per_request"), nb::arg("compressed_rows") = 0, nb::arg("ratio") = 4,
              nb::arg("window") = 128, nb::arg("form") = "dense", nb::arg("out") = nb::none(),
              nb::arg("workspace") = nb::none(), nb::arg("stream") = nb::none(),
-             nb::sig("def combine(topk: " ARRAY " | None, queries: RequestQueries, gathered: " ARRAY
+             nb::sig("def combine(topk: Array | None, queries: RequestQueries, gathered: Array"
                      ", *, query_count: int, rows_per_request: int, compressed_rows: int = 0, ratio: int = 4, "
                      "window: int = 128, form: str = 'dense', out: DenseRows | RaggedRows | None = None, "
                      "workspace: Workspace | None = None, stream: int | object | None = None) -> "
@@ -318,7 +317,7 @@ compressed_rows   N)") +
 
   module.def("copy_to_graph_buffers", &copy_to_graph_buffers, nb::arg("source"), nb::arg("indices"), nb::arg("indptr"),
              nb::kw_only(), nb::arg("stream") = nb::none(),
-             nb::sig("def copy_to_graph_buffers(source: RaggedRows, indices: " ARRAY ", indptr: " ARRAY
+             nb::sig("def copy_to_graph_buffers(source: RaggedRows, indices: Array, indptr: Array"
                      ", *, stream: int | object | None = None) -> None"),
              R"(Copies a CSR list into persistent buffers whose addresses a captured graph holds.
 
@@ -326,7 +325,5 @@ source   RaggedRows of T queries
 indices  the buffer, same type as the source's indices; only what indptr covers is copied, cut at its capacity
 indptr   [G + 1], G >= T; entries behind T repeat the last one, so that rows T ... G - 1 are empty)");
 }
-
-#undef ARRAY
 
 }  // namespace raggedmla::python

@@ -29,8 +29,8 @@ void bind_sources(nb::module_& module) {
   nb::class_<PyDenseKv>(module, "DenseKv", "Key/value rows [N, 512] bf16 in one flat buffer, any row stride.")
       .def(
           "__init__", [](PyDenseKv* self, nb::handle rows) { new (self) PyDenseKv{import_array(rows, "rows")}; },
-          nb::arg("rows"), nb::sig("def __init__(self, rows: raggedmla._typing.Array) -> None"))
-      .def_prop_ro("rows", array_of(&PyDenseKv::rows), nb::sig("def rows(self) -> raggedmla._typing.Array"));
+          nb::arg("rows"), nb::sig("def __init__(self, rows: Array) -> None"))
+      .def_prop_ro("rows", array_of(&PyDenseKv::rows), nb::sig("def rows(self) -> typing.Any"));
 
   nb::class_<PyPagedKv>(module, "PagedKv",
                         R"(Key/value rows in pages. Slot s is row s % rows_per_page of page s // rows_per_page.
@@ -50,9 +50,9 @@ encoding       'ocp' (e4m3fn) or 'fnuz' (e4m3fnuz, AMD gfx942 window rows); only
             new (self) PyPagedKv{std::move(array), rows, encoding_named(encoding)};
           },
           nb::arg("pages"), nb::arg("rows_per_page") = nb::none(), nb::arg("encoding") = "ocp",
-          nb::sig("def __init__(self, pages: raggedmla._typing.Array, rows_per_page: int | None = None, "
+          nb::sig("def __init__(self, pages: Array, rows_per_page: int | None = None, "
                   "encoding: str = 'ocp') -> None"))
-      .def_prop_ro("pages", array_of(&PyPagedKv::pages), nb::sig("def pages(self) -> raggedmla._typing.Array"))
+      .def_prop_ro("pages", array_of(&PyPagedKv::pages), nb::sig("def pages(self) -> typing.Any"))
       .def_ro("rows_per_page", &PyPagedKv::rows_per_page);
 }
 
@@ -72,16 +72,15 @@ Unpacks into (indices, indptr).)")
                                     import_optional(lengths, "lengths")};
           },
           nb::arg("indices"), nb::arg("indptr"), nb::arg("lengths") = nb::none(),
-          nb::sig("def __init__(self, indices: raggedmla._typing.Array, indptr: raggedmla._typing.Array, "
-                  "lengths: raggedmla._typing.Array | None = None) -> None"))
-      .def_prop_ro("indices", array_of(&PyRaggedRows::indices), nb::sig("def indices(self) -> raggedmla._typing.Array"))
-      .def_prop_ro("indptr", array_of(&PyRaggedRows::indptr), nb::sig("def indptr(self) -> raggedmla._typing.Array"))
-      .def_prop_ro("lengths", array_of(&PyRaggedRows::lengths),
-                   nb::sig("def lengths(self) -> raggedmla._typing.Array | None"))
+          nb::sig("def __init__(self, indices: Array, indptr: Array, "
+                  "lengths: Array | None = None) -> None"))
+      .def_prop_ro("indices", array_of(&PyRaggedRows::indices), nb::sig("def indices(self) -> typing.Any"))
+      .def_prop_ro("indptr", array_of(&PyRaggedRows::indptr), nb::sig("def indptr(self) -> typing.Any"))
+      .def_prop_ro("lengths", array_of(&PyRaggedRows::lengths), nb::sig("def lengths(self) -> typing.Any"))
       .def(
           "__iter__",
           [](const PyRaggedRows& self) { return nb::iter(nb::make_tuple(self.indices.owner, self.indptr.owner)); },
-          nb::sig("def __iter__(self) -> collections.abc.Iterator[raggedmla._typing.Array]"));
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[typing.Any]"));
 
   nb::class_<PyDenseRows>(module, "DenseRows",
                           R"(One row of W columns per query: query t reads indices[t, : lengths[t]].
@@ -96,18 +95,17 @@ Unpacks into (indices, lengths).)")
             new (self) PyDenseRows{import_array(indices, "indices"), import_optional(lengths, "lengths")};
           },
           nb::arg("indices"), nb::arg("lengths") = nb::none(),
-          nb::sig("def __init__(self, indices: raggedmla._typing.Array, "
-                  "lengths: raggedmla._typing.Array | None = None) -> None"))
-      .def_prop_ro("indices", array_of(&PyDenseRows::indices), nb::sig("def indices(self) -> raggedmla._typing.Array"))
-      .def_prop_ro("lengths", array_of(&PyDenseRows::lengths),
-                   nb::sig("def lengths(self) -> raggedmla._typing.Array | None"))
+          nb::sig("def __init__(self, indices: Array, "
+                  "lengths: Array | None = None) -> None"))
+      .def_prop_ro("indices", array_of(&PyDenseRows::indices), nb::sig("def indices(self) -> typing.Any"))
+      .def_prop_ro("lengths", array_of(&PyDenseRows::lengths), nb::sig("def lengths(self) -> typing.Any"))
       .def(
           "__iter__",
           [](const PyDenseRows& self) {
             return nb::iter(
                 nb::make_tuple(self.indices.owner, self.lengths ? self.lengths->owner : nb::object(nb::none())));
           },
-          nb::sig("def __iter__(self) -> collections.abc.Iterator[raggedmla._typing.Array | None]"));
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[typing.Any]"));
 
   nb::class_<PyRangeRows>(module, "RangeRows",
                           R"(No list: query t of request b reads the logical rows first[t] ... first[t] + count[t] - 1.
@@ -132,9 +130,9 @@ max_queries_per_request  a hint for the schedule, 0 = unknown)")
           },
           nb::arg("first"), nb::arg("count"), nb::arg("query_start"), nb::arg("block_table") = nb::none(),
           nb::arg("row_base") = nb::none(), nb::arg("ring_rows") = 0, nb::arg("max_queries_per_request") = 0,
-          nb::sig("def __init__(self, first: raggedmla._typing.Array, count: raggedmla._typing.Array, "
-                  "query_start: raggedmla._typing.Array, block_table: raggedmla._typing.Array | None = None, "
-                  "row_base: raggedmla._typing.Array | None = None, ring_rows: int = 0, "
+          nb::sig("def __init__(self, first: Array, count: Array, "
+                  "query_start: Array, block_table: Array | None = None, "
+                  "row_base: Array | None = None, ring_rows: int = 0, "
                   "max_queries_per_request: int = 0) -> None"));
 }
 
@@ -151,8 +149,8 @@ sequence_lengths  i32 or i64 [B], tokens of the request after this step)")
                                         import_array(sequence_lengths, "sequence_lengths")};
           },
           nb::arg("query_start"), nb::arg("sequence_lengths"),
-          nb::sig("def __init__(self, query_start: raggedmla._typing.Array, "
-                  "sequence_lengths: raggedmla._typing.Array) -> None"));
+          nb::sig("def __init__(self, query_start: Array, "
+                  "sequence_lengths: Array) -> None"));
 
   nb::class_<PyPositionedQueries>(module, "PositionedQueries",
                                   R"(Queries with explicit positions (negative: no rows).
@@ -166,8 +164,8 @@ request_of_query  i32 or i64 [T])")
                                            import_array(request_of_query, "request_of_query")};
           },
           nb::arg("positions"), nb::arg("request_of_query"),
-          nb::sig("def __init__(self, positions: raggedmla._typing.Array, "
-                  "request_of_query: raggedmla._typing.Array) -> None"));
+          nb::sig("def __init__(self, positions: Array, "
+                  "request_of_query: Array) -> None"));
 }
 
 }  // namespace

@@ -74,6 +74,8 @@ void Memory::upload(const void* source, std::size_t bytes, std::size_t offset) {
   }
   const gpu::DeviceScope scope(device_.index);
   RAGGEDMLA_GPU_CHECK(RT(Memcpy)(target, source, bytes, RT(MemcpyHostToDevice)));
+  // A copy from pageable memory may still be on its way, and OwnedStream does not wait for the default stream.
+  RAGGEDMLA_GPU_CHECK(RT(StreamSynchronize)(nullptr));
 }
 
 void Memory::download(void* target, std::size_t bytes, std::size_t offset) const {
@@ -95,6 +97,7 @@ void Memory::fill(std::uint8_t byte) {
   }
   const gpu::DeviceScope scope(device_.index);
   RAGGEDMLA_GPU_CHECK(RT(Memset)(data_, byte, bytes_));
+  RAGGEDMLA_GPU_CHECK(RT(StreamSynchronize)(nullptr));  // as in upload
 }
 
 void synchronize(Device device) {

@@ -67,7 +67,7 @@ void inverse_rope(const AttentionProblem& problem, std::int64_t t, float* out) {
 /// Adds the sink, turns and stores one head; `out` is overwritten.
 void finish_head(const AttentionProblem& problem, const TileKernel& kernel, std::int64_t t, std::int64_t h, float* out,
                  float maximum, float sum) {
-  const bool empty = maximum == -infinity;
+  const bool empty = sum == 0;  // a NaN score leaves maximum as it was, but not sum
   if (empty) std::fill_n(out, value_width, 0.0f);
   const float sink = problem.sink ? std::exp(problem.sink[h * problem.sink_stride] - maximum) : 0.0f;
   inverse_rope(problem, t, out);
@@ -135,7 +135,7 @@ void join_parts(const AttentionProblem& problem, const TileKernel& kernel, std::
   for (int s = 0; s < splits; ++s) maximum = std::max(maximum, parts[s].maximum);
   float out[value_width] = {};
   for (int s = 0; s < splits; ++s) {
-    if (parts[s].maximum == -infinity) continue;
+    if (parts[s].sum == 0) continue;
     const float weight = std::exp(parts[s].maximum - maximum);
     sum += weight * parts[s].sum;
     for (int c = 0; c < value_width; ++c) out[c] += weight * parts[s].out[c];

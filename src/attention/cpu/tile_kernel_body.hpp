@@ -31,6 +31,9 @@ struct TileKernelBody {
   static constexpr int operand_elements = lanes * pack;
   static constexpr int row_block = Isa::row_block;
   static constexpr int column_block = Isa::column_block;
+  // Rows that are gathered and scored together: 16 KiB of keys beside the 8 KiB of four queries in the first-level
+  // cache.
+  static constexpr int staged_rows = 8;
 
   // One cache line more than a power of two, so that the rows of a column do not share cache sets.
   static constexpr int line = 64 / static_cast<int>(sizeof(Element));
@@ -38,7 +41,8 @@ struct TileKernelBody {
   static constexpr int value_stride = pack * value_width + line;
   static constexpr bool values_are_keys = pack == 1;
 
-  static_assert(tile_rows % row_block == 0 && row_block % pack == 0 && head_block * row_block % lanes == 0);
+  static_assert(tile_rows % staged_rows == 0 && staged_rows % row_block == 0 && row_block % pack == 0 &&
+                head_block * row_block % lanes == 0);
   static_assert(value_width % (column_block * lanes) == 0 && width % operand_elements == 0);
 
   static constexpr float infinity = __builtin_inff();
@@ -102,12 +106,13 @@ struct TileKernelBody {
     const Panels p = carve(scratch, heads);
     const int head_count = padded(heads);
     const int rows = (tile.count + row_block - 1) / row_block * row_block;
-    gather(p, tile, rows, read);
-    for (int r = 0; r < rows; r += row_block) {
+    for (int r = 0; r < rows; r += staged_rows) {
+      const int end = r + staged_rows < rows ? r + staged_rows : rows;
+      gather(p, tile, r, end, read);
       for (int h = 0; h < head_count; h += head_block) {
-        // The next tile is fetched a few cache lines at a time, while products keep the processor busy.
-        for (int i = h / head_block; i < row_block; i += head_count / head_block) prefetch_row(next, r + i);
-        score_block(p, h, r);
+        // The next tile is fetched a few rows at a time, while products keep the processor busy.
+        for (int i = h / head_block; i < staged_rows; i += head_count / head_block) prefetch_row(next, r + i);
+        for (int block = r; block < end; block += row_block) score_block(p, h, block);
       }
     }
     for (int h = 0; h < head_count; ++h) softmax_head(p, h, tile.count, rows, scale);
@@ -155,8 +160,9 @@ struct TileKernelBody {
     for (int c = 0; c < width; c += lanes) Isa::stage(target + c, Isa::load(channels + c));
   }
 
-  static void gather(const Panels& p, const Tile& tile, int rows, ReadFp8Row read) {
-    for (int r = 0; r < rows; ++r) {
+  /// Rows [begin, end) into the panels; rows that the tile does not have become 0.
+  static void gather(const Panels& p, const Tile& tile, int begin, int end, ReadFp8Row read) {
+    for (int r = begin; r < end; ++r) {
       Element* target = p.keys + r * key_stride;
       if (r >= tile.count) {
         std::memset(target, 0, width * sizeof(Element));
@@ -169,7 +175,7 @@ struct TileKernelBody {
       }
     }
     if constexpr (!values_are_keys) {
-      for (int r = 0; r < rows; r += pack) {
+      for (int r = begin; r < end; r += pack) {
         const Element* keys = p.keys + r * key_stride;
         Element* values = p.values + r / pack * value_stride;
         for (int c = 0; c < value_width; c += lanes) {
@@ -182,7 +188,7 @@ struct TileKernelBody {
   static void prefetch_row(const Tile& tile, int r) {
     if (r >= tile.count) return;
     const int bytes = tile.kinds[r] == StoreKind::bf16 ? 2 * width : v4_row.data_bytes;
-    for (int b = 0; b < bytes; b += 64) __builtin_prefetch(tile.rows[r] + b, 0, 2);
+    for (int b = 0; b < bytes; b += 64) __builtin_prefetch(tile.rows[r] + b, 0, 3);
     if (tile.kinds[r] != StoreKind::bf16) __builtin_prefetch(tile.scales[r], 0, 2);
   }
 

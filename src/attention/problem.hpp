@@ -19,6 +19,12 @@ struct RowSpan {
   std::int64_t request = -1;  // ranges only
 };
 
+/// A list entry as read: an index, or for ranges a page number or a base, and the logical row.
+struct RawEntry {
+  std::int64_t value = -1;
+  std::int64_t row = -1;
+};
+
 /// A checked row selection. `span` and `slot` are the definition of the contract's clamping rules for all backends.
 struct RowList {
   ListKind kind = ListKind::dense;
@@ -39,6 +45,7 @@ struct RowList {
 
   /// The request that owns query t (binary search over query_start), -1 if none.
   RAGGEDMLA_HOST_DEVICE std::int64_t request_of(std::int64_t t) const {
+    if (t < requests && query_start(t) == t && query_start(t + 1) == t + 1) return t;  // one query each: decode
     std::int64_t low = 0, high = requests;  // the last b with query_start[b] <= t
     while (low < high) {
       const std::int64_t middle = (low + high) / 2;
@@ -76,18 +83,32 @@ struct RowList {
     return {begin, length, request};
   }
 
-  /// The slot of entry j of a span, -1 if the entry selects no row.
-  RAGGEDMLA_HOST_DEVICE std::int64_t slot(const RowSpan& span, std::int64_t j, const RowStore& store) const {
-    std::int64_t slot;
+  /// Entry j of a span as it stands in memory, before anything is checked, so that a kernel can have it on its way long
+  /// before it looks at it.
+  RAGGEDMLA_HOST_DEVICE RawEntry raw_entry(const RowSpan& span, std::int64_t j) const {
+    if (kind != ListKind::range) {
+      return {indices.at_offset(span.begin + j * (kind == ListKind::dense ? indices.stride1 : indices.stride0)), 0};
+    }
+    std::int64_t row = span.begin + j;
+    if (row < 0) return {};
+    if (ring_rows > 0) row %= ring_rows;
+    if (!table.entries) return {row_base(span.request), row};
+    return {table.page(span.request, row), row};
+  }
+
+  /// The slot of a raw entry, -1 if it selects no row.
+  RAGGEDMLA_HOST_DEVICE std::int64_t slot(const RawEntry& entry, const RowStore& store) const {
+    std::int64_t slot = entry.value;
     if (kind == ListKind::range) {
-      std::int64_t row = span.begin + j;
-      if (row < 0) return -1;
-      if (ring_rows > 0) row %= ring_rows;
-      slot = table.entries ? table.slot(span.request, row) : row_base(span.request) + row;
-    } else {
-      slot = indices.at_offset(span.begin + j * (kind == ListKind::dense ? indices.stride1 : indices.stride0));
+      if (entry.row < 0) return -1;
+      slot = table.entries ? table.slot_in_page(entry.value, entry.row) : entry.value + entry.row;
     }
     return store.holds(slot) ? slot : -1;
+  }
+
+  /// The slot of entry j of a span, -1 if the entry selects no row.
+  RAGGEDMLA_HOST_DEVICE std::int64_t slot(const RowSpan& span, std::int64_t j, const RowStore& store) const {
+    return slot(raw_entry(span, j), store);
   }
 };
 

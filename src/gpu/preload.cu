@@ -27,6 +27,8 @@ void preload(int device) {
   preload_read_rows();
   preload_compact_lists();
   preload_row_lists();
+  preload_attention();
+  preload_merge();
 }
 
 }  // namespace raggedmla::gpu

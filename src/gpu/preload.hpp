@@ -20,5 +20,7 @@ void preload_quantize();
 void preload_read_rows();
 void preload_compact_lists();
 void preload_row_lists();
+void preload_attention();
+void preload_merge();
 
 }  // namespace raggedmla::gpu

@@ -7,6 +7,7 @@
 #if defined(__HIP__) || defined(RAGGEDMLA_WITH_HIP)
 #include <hip/hip_runtime.h>
 #define RAGGEDMLA_GPU_IS_HIP 1
+#define __grid_constant__  // CUDA's word for a kernel parameter that stays where it is, as HIP's do
 #else
 #include <cuda_runtime.h>
 #define RAGGEDMLA_GPU_IS_HIP 0

@@ -19,15 +19,25 @@ struct RowStore {
   StoreKind kind = StoreKind::bf16;
 
   RAGGEDMLA_HOST_DEVICE bool holds(std::int64_t slot) const { return slot >= 0 && slot < rows; }
-  RAGGEDMLA_HOST_DEVICE std::uint8_t* page(std::int64_t slot) const {
-    return data + (slot / rows_per_page) * page_stride;
-  }
+  RAGGEDMLA_HOST_DEVICE std::uint8_t* page(std::int64_t slot) const { return data + page_of(slot) * page_stride; }
   RAGGEDMLA_HOST_DEVICE std::uint8_t* row(std::int64_t slot) const {
-    return page(slot) + (slot % rows_per_page) * row_stride;
+    const std::int64_t page = page_of(slot);
+    return data + page * page_stride + (slot - page * rows_per_page) * row_stride;
   }
   /// The 8-byte scale record of an fp8 row: all records of a page stand behind all of its rows.
   RAGGEDMLA_HOST_DEVICE std::uint8_t* scales(std::int64_t slot) const {
-    return page(slot) + rows_per_page * row_stride + (slot % rows_per_page) * 8;
+    const std::int64_t page = page_of(slot);
+    return data + page * page_stride + rows_per_page * row_stride + (slot - page * rows_per_page) * 8;
+  }
+
+ private:
+  /// A 64-bit division costs a GPU some eighty instructions, a 32-bit one twenty.
+  RAGGEDMLA_HOST_DEVICE std::int64_t page_of(std::int64_t slot) const {
+    if (rows_per_page == 1) return slot;
+    if (static_cast<std::uint64_t>(slot) <= 0xFFFFFFFFu) {
+      return static_cast<std::uint32_t>(slot) / static_cast<std::uint32_t>(rows_per_page);
+    }
+    return slot / rows_per_page;
   }
 };
 
@@ -39,15 +49,21 @@ struct BlockTable {
   std::int32_t rows_per_page = 1;
   std::int64_t pages = -1;  // pages of the cache, -1 = unknown
 
-  RAGGEDMLA_HOST_DEVICE std::int64_t slot(std::int64_t request, std::int64_t row) const {
+  /// The table's entry for a logical row, unchecked, -1 where the table has no such column.
+  RAGGEDMLA_HOST_DEVICE std::int64_t page(std::int64_t request, std::int64_t row) const {
     if (request < 0 || request >= requests || row < 0) return -1;
     // A 64-bit division costs a GPU some eighty instructions, a 32-bit one twenty; no context has 2^32 rows.
     if (row > 0xFFFFFFFF) return -1;
     const std::uint32_t column = static_cast<std::uint32_t>(row) / static_cast<std::uint32_t>(rows_per_page);
-    if (column >= columns) return -1;
-    const std::int64_t page = entries(request, column);
+    return column < columns ? entries(request, column) : -1;
+  }
+  /// The slot of a logical row (at most 2^32) whose table entry is `page`.
+  RAGGEDMLA_HOST_DEVICE std::int64_t slot_in_page(std::int64_t page, std::int64_t row) const {
     if (page < 0 || (pages >= 0 && page >= pages)) return -1;
-    return page * rows_per_page + (row - static_cast<std::int64_t>(column) * rows_per_page);
+    return page * rows_per_page + static_cast<std::uint32_t>(row) % static_cast<std::uint32_t>(rows_per_page);
+  }
+  RAGGEDMLA_HOST_DEVICE std::int64_t slot(std::int64_t request, std::int64_t row) const {
+    return slot_in_page(page(request, row), row);
   }
 };
 

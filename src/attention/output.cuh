@@ -1,0 +1,83 @@
+// The last steps of an output row, shared by the attention and the merge kernel.
+#pragma once
+
+#include "attention/problem.hpp"
+#include "base/bfloat16.hpp"
+#include "gpu/runtime.hpp"
+
+namespace raggedmla::gpu {
+
+inline constexpr float log2_e = 1.4426950408889634f;
+inline constexpr float ln_2 = 0.6931471805599453f;
+
+__device__ inline float negative_infinity() { return -__builtin_huge_valf(); }
+
+/// 2^x, flushing subnormal results to zero.
+__device__ inline float exp2_fast(float x) {
+#if RAGGEDMLA_GPU_IS_HIP && defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_exp2f(x);
+#elif defined(__CUDA_ARCH__)
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return x;
+#endif
+}
+
+/// Turns channel pairs of the last 64 back by a query's position; without a position in the table it changes nothing.
+class InverseRope {
+ public:
+  __device__ InverseRope(const float* cos_sin, std::int64_t stride, std::int64_t rows, const IntArray& positions,
+                         std::int64_t t) {
+    if (cos_sin == nullptr) return;
+    const std::int64_t position = positions(t);
+    if (position >= 0 && position < rows) angles_ = cos_sin + position * stride;
+  }
+  __device__ void apply(int channel, float& even, float& odd) const {
+    constexpr int first = v4_row.value_width - v4_row.rope_width, pairs = v4_row.rope_width / 2;
+    if (angles_ == nullptr || channel < first) return;
+    const float cosine = angles_[(channel - first) / 2], sine = angles_[pairs + (channel - first) / 2];
+    const float turned = even * cosine + odd * sine;
+    odd = odd * cosine - even * sine;
+    even = turned;
+  }
+
+ private:
+  const float* angles_ = nullptr;
+};
+
+/// Four neighbouring channels of an output row.
+struct alignas(16) FourChannels {
+  float v[4];
+};
+
+/// Rotates and stores channels [channel, channel + 4) of a row that starts `offset` elements into `out`, anywhere.
+__device__ inline void store_channels(void* out, bool is_f32, std::int64_t offset, int channel, FourChannels four,
+                                      const InverseRope& rope) {
+  rope.apply(channel, four.v[0], four.v[1]);
+  rope.apply(channel + 2, four.v[2], four.v[3]);
+  if (is_f32) {
+    float* place = static_cast<float*>(out) + offset + channel;
+    if (reinterpret_cast<std::uintptr_t>(place) % 16 == 0) {
+      *reinterpret_cast<float4*>(place) = make_float4(four.v[0], four.v[1], four.v[2], four.v[3]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) place[i] = four.v[i];
+    }
+  } else {
+    std::uint16_t* place = static_cast<std::uint16_t*>(out) + offset + channel;
+    std::uint16_t bits[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bits[i] = bf16_from_float(four.v[i]);
+    if (reinterpret_cast<std::uintptr_t>(place) % 8 == 0) {
+      *reinterpret_cast<uint2*>(place) =
+          make_uint2(std::uint32_t{bits[1]} << 16 | bits[0], std::uint32_t{bits[3]} << 16 | bits[2]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) place[i] = bits[i];
+    }
+  }
+}
+
+}  // namespace raggedmla::gpu

@@ -1,0 +1,120 @@
+#include "attention/schedule.hpp"
+
+#include <algorithm>
+#include <span>
+
+namespace raggedmla::gpu {
+
+namespace {
+
+constexpr std::size_t most_scratch = std::size_t{256} << 20;
+constexpr std::int64_t most_splits = 128;
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// The driver keeps 1 KiB of every block's shared memory.
+int resident_blocks(const TileShape& tile, const DeviceLimits& device) {
+  const int by_memory = device.shared_bytes_per_multiprocessor / (layout_of(tile).bytes + 1024);
+  return std::clamp(by_memory, 1, tile.blocks_per_multiprocessor);
+}
+
+/// The first shape of the smallest head tile that holds all heads (or the largest there is) and fits the device.
+int choose_tile(std::span<const TileShape> tiles, std::int64_t heads, const DeviceLimits& device) {
+  const auto fits = [&](const TileShape& tile, int blocks) {
+    return layout_of(tile).bytes <= device.shared_bytes_per_block &&
+           blocks * (layout_of(tile).bytes + 1024) <= device.shared_bytes_per_multiprocessor;
+  };
+  // Preferably with as many blocks on a multiprocessor as the shape is made for.
+  int found = -1;
+  for (const bool demanding : {true, false}) {
+    for (int i = 0; i < static_cast<int>(tiles.size()); ++i) {
+      const TileShape& tile = tiles[i];
+      if (!fits(tile, demanding ? tile.blocks_per_multiprocessor : 1)) continue;
+      const bool holds = tile.heads >= heads;
+      if (found < 0) {
+        found = i;
+      } else {
+        const TileShape& best = tiles[found];
+        if (best.heads < heads ? tile.heads > best.heads : holds && tile.heads < best.heads) found = i;
+      }
+    }
+  }
+  return found < 0 ? 0 : found;
+}
+
+/// Entries that a query's lists can hold together, from shapes alone.
+std::int64_t longest_list(const AttentionProblem& problem) {
+  std::int64_t sum = 0;
+  for (int s = 0; s < problem.segment_count; ++s) {
+    const auto& [store, list] = problem.segments[s];
+    std::int64_t entries = list.capacity;
+    if (list.kind == ListKind::range) {
+      entries = list.ring_rows > 0 ? list.ring_rows
+                                   : (list.table.entries ? list.table.columns * list.table.rows_per_page : store.rows);
+    }
+    sum += std::min(entries, std::int64_t{1} << 40);
+  }
+  return sum;
+}
+
+std::size_t scratch_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t splits) {
+  return static_cast<std::size_t>(tokens * heads * splits) * (512 + 2) * 4;
+}
+
+/// The number of parts with the least estimated time: waves of blocks times the rows that a block walks. Starting a
+/// block costs about as much as 64 rows, the merge kernel as much as 96.
+int choose_splits(const AttentionProblem& problem, const AttentionPlan& plan, const DeviceLimits& device) {
+  const std::int64_t units = problem.tokens * plan.head_groups;
+  const std::int64_t slots = std::int64_t{device.multiprocessors} * resident_blocks(plan.shape, device);
+  const std::int64_t longest = std::max<std::int64_t>(longest_list(problem), 1);
+  const std::int64_t usual = std::min<std::int64_t>(longest, 2048);  // the device alone knows the lengths
+  const std::int64_t most = std::min(most_splits, ceil_divide(longest, shortest_part));
+  std::int64_t best = 1, best_cost = 0;
+  for (std::int64_t splits = 1; splits <= most; ++splits) {
+    if (splits > 1 && (splits - 1) * units >= 2 * slots) break;
+    if (splits > 1 && scratch_bytes(problem.tokens, problem.heads, splits) > most_scratch) break;
+    const std::int64_t rows = std::min(usual, part_length(usual, splits, plan.shape.rows));
+    const std::int64_t cost = ceil_divide(units * splits, slots) * (rows + 64) + (splits > 1 ? 96 : 0);
+    if (splits == 1 || cost < best_cost) {
+      best = splits;
+      best_cost = cost;
+    }
+  }
+  return static_cast<int>(best);
+}
+
+}  // namespace
+
+AttentionPlan plan_attention(const AttentionProblem& problem, const Schedule& schedule, const DeviceLimits& device) {
+  const std::span<const TileShape> tiles =
+      device.lanes == 64 ? std::span<const TileShape>(cdna_tiles) : std::span<const TileShape>(cuda_tiles);
+  AttentionPlan plan;
+  plan.tile = choose_tile(tiles, problem.heads, device);
+  plan.shape = tiles[static_cast<std::size_t>(plan.tile)];
+  plan.head_groups = ceil_divide(problem.heads, plan.shape.heads);
+  if (problem.tokens == 0 || problem.heads == 0) return plan;
+
+  // A row's bits depend on how its list is cut, and the cut on the batch size: batch_invariant cuts nothing unless the
+  // caller fixes the number of parts.
+  if (schedule.splits > 0) {
+    plan.splits = static_cast<int>(std::min<std::int64_t>(schedule.splits, most_splits));
+  } else if (!schedule.batch_invariant) {
+    plan.splits = choose_splits(problem, plan, device);
+  }
+  plan.blocks = problem.tokens * plan.head_groups * plan.splits;
+  if (plan.splits > 1) {
+    const std::size_t rows = static_cast<std::size_t>(problem.tokens * problem.heads * plan.splits);
+    const auto take = [&plan](std::size_t bytes) {
+      const std::size_t begin = plan.scratch_bytes;
+      plan.scratch_bytes += (bytes + 255) / 256 * 256;
+      return begin;
+    };
+    plan.partial_out = take(rows * v4_row.value_width * sizeof(float));
+    plan.partial_lse = take(rows * sizeof(float));
+    plan.partial_max = take(rows * sizeof(float));
+    plan.part_counts = take(static_cast<std::size_t>(problem.tokens) * sizeof(std::int32_t));
+  }
+  return plan;
+}
+
+}  // namespace raggedmla::gpu

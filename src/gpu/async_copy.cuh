@@ -1,0 +1,99 @@
+// Copies from global to shared memory that run while the thread computes, 16 bytes each, zero-filled where there is
+// nothing to copy. The source is readable memory even then.
+//
+// NVIDIA: cp.async; a thread commits its copies in groups and later waits until at most n groups are under way.
+// CDNA has no such copy: the bytes wait in registers from start() to land(), which writes them to shared memory. Code
+// that calls start() early, land() after its products and wait() before a barrier is right on both.
+#pragma once
+
+#include "gpu/shared_memory.cuh"
+
+namespace raggedmla::gpu {
+
+#if RAGGEDMLA_GPU_IS_HIP
+
+namespace detail {
+/// A load that is known to be from global memory: it does not wait for shared memory, as one through a generic pointer
+/// does.
+template <class T>
+__device__ T load_global(const void* source) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  using Word = typename SharedWord<sizeof(T)>::type;
+  return __builtin_bit_cast(T, *(__attribute__((address_space(1))) const Word*)source);
+#else
+  return *static_cast<const T*>(source);
+#endif
+}
+}  // namespace detail
+
+template <int copies>
+class AsyncCopies {
+ public:
+  __device__ AsyncCopies() {
+#pragma unroll
+    for (int i = 0; i < copies; ++i) target_[i] = nowhere;
+  }
+  /// Before the group's first copy. Loads are counted in order, and across branches the compiler only knows that some
+  /// may be under way; it would wait for all of them, rows included, at the next use of a register that another load
+  /// once had. Waiting here, when only old loads are left, keeps it from waiting among the products.
+  __device__ void begin() {
+#if defined(__HIP_DEVICE_COMPILE__)
+    __builtin_amdgcn_s_waitcnt(0x0F70);  // vmcnt(0), the other counters at their largest
+#endif
+  }
+  /// Copy number i (known at compile time) of this group. The load is unconditional: a branch around it would make the
+  /// compiler wait for all loads before it can tell which ones are under way.
+  __device__ void start(int i, SharedAddress target, const void* source, bool valid) {
+    held_[i] = detail::load_global<Words<4>>(source);
+    target_[i] = target | (valid ? 0 : zero);
+  }
+  __device__ void commit() {}
+  __device__ void land() {
+#pragma unroll
+    for (int i = 0; i < copies; ++i) {
+      if (target_[i] != nowhere) store_shared(target_[i] & ~zero, (target_[i] & zero) == 0 ? held_[i] : Words<4>{});
+      target_[i] = nowhere;
+    }
+  }
+  template <int groups>
+  __device__ void wait() {}
+
+ private:
+  static constexpr SharedAddress nowhere = ~SharedAddress{0}, zero = 1;  // targets are multiples of 16
+  Words<4> held_[copies];
+  SharedAddress target_[copies];
+};
+
+/// 8 bytes, outside the groups: in place at once.
+__device__ inline void copy_8_bytes(SharedAddress target, const void* source, bool valid) {
+  store_shared(target, valid ? detail::load_global<Words<2>>(source) : Words<2>{});
+}
+
+#else
+
+template <int copies>
+class AsyncCopies {
+ public:
+  __device__ void begin() {}
+  /// Copy number i of this group.
+  __device__ void start(int, SharedAddress target, const void* source, bool valid) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(valid ? 16 : 0));
+  }
+  __device__ void commit() { asm volatile("cp.async.commit_group;"); }
+  __device__ void land() {}
+  /// Waits until at most `groups` of this thread's groups are under way.
+  template <int groups>
+  __device__ void wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+  }
+};
+
+/// 8 bytes, part of the thread's current group.
+__device__ inline void copy_8_bytes(SharedAddress target, const void* source, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(target), "l"(source), "r"(valid ? 8 : 0));
+}
+
+#endif
+
+}  // namespace raggedmla::gpu

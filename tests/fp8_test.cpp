@@ -123,6 +123,14 @@ TEST(Fp8, RoundsToTheNearestCode) {
   }
 }
 
+TEST(Fp8, LargestMagnitudesIgnoreNan) {
+  const std::uint32_t one = 0x3F80, two = 0xC000, nan_bits = 0xFFC0, infinity = 0x7F80;
+  EXPECT_EQ(gpu::largest_magnitudes(one << 16 | two, two << 16 | one), 0x40004000u);
+  EXPECT_EQ(gpu::largest_magnitudes(one << 16 | nan_bits, nan_bits << 16 | two), 0x3F804000u);
+  EXPECT_EQ(gpu::largest_magnitudes(infinity, nan_bits), infinity);
+  EXPECT_GT(gpu::largest_magnitudes(nan_bits, nan_bits), infinity);
+}
+
 TEST(Fp8, DecoderIsExactForAllCodesAndScalesOcp) { check_decoder<Fp8Encoding::ocp>(); }
 TEST(Fp8, DecoderIsExactForAllCodesAndScalesFnuz) { check_decoder<Fp8Encoding::fnuz>(); }
 

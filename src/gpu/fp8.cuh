@@ -68,6 +68,23 @@ RAGGEDMLA_HOST_DEVICE inline std::uint32_t multiply_bf16x2_exact(std::uint32_t a
 #endif
 }
 
+/// The larger magnitude in each half, as bf16 bits without sign. A NaN loses against a number; two of them stay NaN.
+RAGGEDMLA_HOST_DEVICE inline std::uint32_t largest_magnitudes(std::uint32_t a, std::uint32_t b) {
+  a &= 0x7FFF7FFFu;
+  b &= 0x7FFF7FFFu;
+#if defined(__CUDA_ARCH__)
+  std::uint32_t larger;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+#else
+  const auto larger = [](std::uint32_t x, std::uint32_t y) {
+    if (x > 0x7F80u) return y;
+    return y > 0x7F80u || x > y ? x : y;
+  };
+  return larger(a >> 16, b >> 16) << 16 | larger(a & 0xFFFFu, b & 0xFFFFu);
+#endif
+}
+
 /// Two floats -> two codes, `a` in the low byte: as fp8_from_float, with the instruction where there is one.
 template <Fp8Encoding encoding>
 RAGGEDMLA_HOST_DEVICE std::uint32_t encode_fp8x2(float a, float b) {

@@ -12,27 +12,28 @@ namespace raggedmla::gpu {
 
 namespace {
 
-constexpr int rows_in_flight = 2;
-constexpr int blocks_per_multiprocessor = 4;  // fewer than fit: every block looks through the slots behind it
+// Large blocks: each looks through all slots behind its own, so their number counts, and one wave of them must do.
+constexpr int teams = 16;
+constexpr int block_threads = teams * team_threads;
+constexpr int rows_in_flight = 4;  // per team
+constexpr int blocks_per_multiprocessor = 1;
 
-/// Where the block's rows go. Rows that a later one replaces are dropped: one pass over the slots behind the block, of
-/// which only those between the block's lowest and highest slot are compared with its rows. A block's rows mostly lie
-/// in one run of slots, so few are.
+/// Where the block's rows go. Rows that a later one replaces are dropped: one pass over the slots behind the block,
+/// with a bit map of hashes that tells nearly always that a slot is none of the block's.
 struct BlockSlots {
-  static constexpr int loads_in_flight = 8;
+  static constexpr int map_bits = 15;
+  static constexpr int map_words = (1 << map_bits) / 32;
+  static constexpr int loads_in_flight = 4;
 
   std::int64_t slot[most_rows_per_block];
   std::uint8_t* row[most_rows_per_block];  // null: nothing to store
   std::uint8_t* scales[most_rows_per_block];
-  unsigned long long lowest, highest;
+  std::uint32_t map[map_words];
 
   /// All threads of the block take part; the result is there for all of them.
   __device__ void fill(const QuantizeProblem& problem, std::int64_t begin, int rows) {
     const int thread = static_cast<int>(threadIdx.x);
-    if (thread == 0) {
-      lowest = ~0ull;
-      highest = 0;
-    }
+    for (int i = thread; i < map_words; i += block_threads) map[i] = 0;
     __syncthreads();
     if (thread < rows) {
       const std::int64_t own = problem.slots(begin + thread);
@@ -40,10 +41,7 @@ struct BlockSlots {
       slot[thread] = own;
       row[thread] = held ? problem.cache.row(own) : nullptr;
       scales[thread] = held ? problem.cache.scales(own) : nullptr;
-      if (held) {
-        atomicMin(&lowest, static_cast<unsigned long long>(own));
-        atomicMax(&highest, static_cast<unsigned long long>(own));
-      }
+      if (held) atomicOr(&map[hash(own) / 32], 1u << (hash(own) % 32));
     }
     __syncthreads();
     for (std::int64_t next = begin + 1 + thread; next < problem.count; next += block_threads * loads_in_flight) {
@@ -60,10 +58,13 @@ struct BlockSlots {
   }
 
  private:
+  __device__ static unsigned hash(std::int64_t wanted) {
+    return static_cast<std::uint32_t>(wanted) * 0x9E3779B1u >> (32 - map_bits);
+  }
+
   /// Drops the rows before `distance`, counted from the block's first, that go where a later row goes.
   __device__ void drop_replaced(std::int64_t later, std::int64_t distance, int rows) {
-    const auto wanted = static_cast<unsigned long long>(later);  // a negative slot is above any highest
-    if (wanted < lowest || wanted > highest) return;
+    if (!(map[hash(later) / 32] >> (hash(later) % 32) & 1u)) return;
     for (int i = 0; i < rows && i < distance; ++i) {
       if (slot[i] == later) row[i] = nullptr;
     }
@@ -74,11 +75,12 @@ struct BlockSlots {
 template <Fp8Encoding encoding>
 __device__ uint2 quantize_chunk(const uint4& channels, ScaleFloor floor, int& exponent) {
   const std::uint32_t pairs[4] = {channels.x, channels.y, channels.z, channels.w};
-  std::uint32_t largest = 0;
-  for (const std::uint32_t pair : pairs) {
-    largest = max(largest, max(magnitude_bits(pair), magnitude_bits(pair >> 16)));
+  std::uint32_t largest =
+      largest_magnitudes(largest_magnitudes(pairs[0], pairs[1]), largest_magnitudes(pairs[2], pairs[3]));
+  for (int distance = group_threads / 2; distance > 0; distance /= 2) {
+    largest = largest_magnitudes(largest, shuffle_xor(largest, distance, group_threads));
   }
-  exponent = scale_exponent(warp_max(largest, group_threads), encoding, floor);
+  exponent = scale_exponent(max(magnitude_bits(largest), magnitude_bits(largest >> 16)), encoding, floor);
   const float factor = inverse_scale(exponent);
   std::uint32_t codes[4];
   for (int i = 0; i < 4; ++i) {
@@ -150,7 +152,8 @@ QuantizeKernel kernel_for(StoreKind kind) {
 }  // namespace
 
 void quantize_rows(const QuantizeProblem& problem, int device, Stream stream) {
-  const RowGrid grid = row_grid(problem.count, require_device(device).multiprocessors, blocks_per_multiprocessor);
+  const RowGrid grid =
+      row_grid(problem.count, teams, require_device(device).multiprocessors, blocks_per_multiprocessor);
   const DeviceScope scope(device);
   launch(kernel_for(problem.cache.kind), dim3(grid.blocks), dim3(block_threads), 0, stream, problem,
          grid.rows_per_block);

@@ -10,7 +10,9 @@ namespace raggedmla::gpu {
 
 namespace {
 
-constexpr int rows_in_flight = 4;
+constexpr int teams = 4;
+constexpr int block_threads = teams * team_threads;
+constexpr int rows_in_flight = 4;  // per team
 constexpr int blocks_per_multiprocessor = 8;
 
 /// A row as found: where its bytes are and where they go.
@@ -103,7 +105,8 @@ ReadKernel<Problem> kernel_for(StoreKind kind) {
 
 template <class Problem>
 void launch_read(const Problem& problem, int device, Stream stream) {
-  const RowGrid grid = row_grid(problem.tasks(), require_device(device).multiprocessors, blocks_per_multiprocessor);
+  const RowGrid grid =
+      row_grid(problem.tasks(), teams, require_device(device).multiprocessors, blocks_per_multiprocessor);
   const DeviceScope scope(device);
   launch(kernel_for<Problem>(problem.source.kind), dim3(grid.blocks), dim3(block_threads), 0, stream, problem,
          grid.rows_per_block);

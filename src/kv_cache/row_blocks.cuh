@@ -3,7 +3,7 @@
 // Nothing else depends on how many lanes execute together: a team is two warps on NVIDIA GPUs and one wave on CDNA.
 //
 //     block:  find the slots of its rows, one thread per row   ->  shared memory
-//             each team takes every fourth row: load, load, ... then convert and store, store, ...
+//             the teams take turns at the rows: load, load, ... then convert and store, store, ...
 #pragma once
 
 #include "gpu/runtime.hpp"
@@ -15,8 +15,6 @@ inline constexpr int chunk_channels = 8;
 inline constexpr int team_threads = v4_row.query_width / chunk_channels;
 inline constexpr int nope_threads = v4_row.nope_width / chunk_channels;  // the other eight move the rope channels
 inline constexpr int group_threads = v4_row.group_width / chunk_channels;
-inline constexpr int teams = 4;
-inline constexpr int block_threads = teams * team_threads;
 inline constexpr int most_rows_per_block = 64;
 
 struct RowGrid {
@@ -25,7 +23,7 @@ struct RowGrid {
 };
 
 /// Enough blocks to give every multiprocessor its share, then longer ones.
-inline RowGrid row_grid(std::int64_t rows, int multiprocessors, int blocks_per_multiprocessor) {
+inline RowGrid row_grid(std::int64_t rows, int teams, int multiprocessors, int blocks_per_multiprocessor) {
   const std::int64_t fill_blocks = std::int64_t{multiprocessors} * blocks_per_multiprocessor;
   const std::int64_t fill = (rows + fill_blocks - 1) / fill_blocks;
   const std::int64_t per_team = (fill + teams - 1) / teams;

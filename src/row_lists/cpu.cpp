@@ -55,8 +55,10 @@ void emit(const List& list, const ListTarget& target) {
 #pragma omp parallel for schedule(static) if (threads)
   for (std::int64_t t = 0; t < list.queries; ++t) {
     const std::int64_t step = target.step();
-    std::int32_t* destination =
-        static_cast<std::int32_t*>(target.indices.data) + target.offset(t, target.ragged() ? target.indptr(t) : 0);
+    // A list without columns may have no memory; nothing is written there then.
+    std::int32_t* destination = target.indices ? static_cast<std::int32_t*>(target.indices.data) +
+                                                     target.offset(t, target.ragged() ? target.indptr(t) : 0)
+                                               : nullptr;
     const std::int64_t length = emit_row(list, t, destination, step);
     if (target.lengths) target.lengths.set(t, length);
     if (target.ragged()) continue;

@@ -9,16 +9,18 @@
 
 namespace raggedmla::cli {
 
-/// JSON has no infinity: an error that is not finite is the text "infinite", one that was not measured is null.
+/// Null where nothing was compared, and where an error is infinite (JSON has no word for that).
 inline nlohmann::ordered_json error_json(std::optional<double> error) {
-  if (!error) return nullptr;
-  return std::isfinite(*error) ? nlohmann::ordered_json(*error) : nlohmann::ordered_json("infinite");
+  return error && std::isfinite(*error) ? nlohmann::ordered_json(*error) : nlohmann::ordered_json(nullptr);
 }
 
-inline nlohmann::ordered_json errors_json(const io::Comparison& comparison) {
-  return {{"out", error_json(comparison.out())},     {"worst_row", error_json(comparison.row())},
-          {"worst_query", comparison.worst_token()}, {"worst_head", comparison.worst_head()},
-          {"lse", error_json(comparison.lse())},     {"max_logits", error_json(comparison.max_logits())}};
+inline void add_errors(nlohmann::ordered_json& report, const io::Comparison& comparison) {
+  report["out_error"] = error_json(comparison.out());
+  report["worst_row_error"] = error_json(comparison.row());
+  report["worst_query"] = comparison.worst_token();
+  report["worst_head"] = comparison.worst_head();
+  report["lse_error"] = error_json(comparison.lse());
+  report["max_logits_error"] = error_json(comparison.max_logits());
 }
 
 }  // namespace raggedmla::cli

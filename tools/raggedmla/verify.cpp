@@ -73,9 +73,7 @@ void print_json(const std::vector<Verdict>& verdicts, const std::vector<std::str
   bool all = true;
   for (const Verdict& verdict : verdicts) {
     nlohmann::ordered_json row = {{"file", verdict.file}, {"check", verdict.what}, {"passed", verdict.passed}};
-    if (verdict.comparison) {
-      row["errors"] = errors_json(*verdict.comparison);
-    }
+    if (verdict.comparison) add_errors(row, *verdict.comparison);
     if (!verdict.note.empty()) row["note"] = verdict.note;
     report["checks"].push_back(row);
     all = all && verdict.passed;

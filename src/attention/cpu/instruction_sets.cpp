@@ -6,6 +6,9 @@
 #include <string_view>
 
 #include "raggedmla/error.hpp"
+#if defined(RAGGEDMLA_CPU_X86)
+#include <cpuid.h>
+#endif
 
 namespace raggedmla::cpu {
 
@@ -15,15 +18,26 @@ namespace {
 
 constexpr std::array built{&portable_kernel, &avx2_kernel, &avx512_kernel, &avx512bf16_kernel};
 
+// Two features whose names Clang 14 does not know, by their CPUID bits. What the operating system must save for them is
+// what it saves for AVX and AVX-512.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1) != 0;
+}
+bool has_avx512bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
+}
+
 /// How many of `built` run here: each needs all that the one before it needs. The checks include the operating system's
 /// support for the wide registers.
 std::size_t count_usable() {
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   if (!avx2) return 1;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!avx512) return 2;
-  return __builtin_cpu_supports("avx512bf16") ? 4 : 3;
+  return has_avx512bf16() ? 4 : 3;
 }
 
 #else

@@ -66,7 +66,7 @@ struct TileKernelBody {
     Panels p{};
     const std::size_t h = static_cast<std::size_t>(padded(heads));
     const auto take = [&]<class T>(T*& pointer, std::size_t count) {
-      pointer = reinterpret_cast<T*>(scratch + p.bytes);
+      if (scratch != nullptr) pointer = reinterpret_cast<T*>(scratch + p.bytes);  // null: only the size is asked for
       p.bytes += (count * sizeof(T) + 63) / 64 * 64;
     };
     take(p.q, h * width);

@@ -11,9 +11,10 @@ import importlib
 import json
 import sys
 
+import torch
+
 import reference
 import timing
-import torch
 import triton_kernels
 
 SCALE = 512**-0.5

@@ -1,16 +1,16 @@
-"""`python -m raggedmla ...`: the command line of the library."""
+"""`python -m raggedmla ...`: the command line of the library (docs/cli.md)."""
 
-import os
 import sys
-from pathlib import Path
+
+from . import _core
 
 
-def main() -> None:
-    program = Path(__file__).with_name("bin") / "raggedmla"
-    if not program.exists():
-        sys.exit("this build of the package has no command line: build it with RAGGEDMLA_TOOLS=ON")
-    os.execv(program, [str(program), *sys.argv[1:]])
+def main() -> int:
+    run = getattr(_core, "run_command_line", None)
+    if run is None:
+        sys.exit("this package was built without the command line: it needs CLI11, fmt and nlohmann_json at build time")
+    return run(sys.argv[1:])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,4 +19,7 @@ NB_MODULE(_core, module) {
   python::bind_row_lists(module);
   python::bind_kv_cache(module);
   python::bind_attention(module);
+#if defined(RAGGEDMLA_PYTHON_HAS_COMMAND_LINE)
+  python::bind_command_line(module);
+#endif
 }

@@ -80,5 +80,6 @@ void bind_row_lists(nb::module_& module);
 void bind_kv_cache(nb::module_& module);
 void bind_attention(nb::module_& module);
 void bind_device(nb::module_& module);
+void bind_command_line(nb::module_& module);  // where the command line's libraries were found
 
 }  // namespace raggedmla::python

@@ -1,8 +1,9 @@
 """Every test runs on NumPy, on PyTorch CPU tensors and on PyTorch CUDA tensors; what a machine lacks is skipped."""
 
-import frameworks
 import numpy
 import pytest
+
+import frameworks
 
 
 @pytest.fixture(params=["numpy", "torch-cpu", "torch-cuda"])

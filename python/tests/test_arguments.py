@@ -5,9 +5,9 @@ import sys
 
 import numpy
 import pytest
-from frameworks import bfloat16
 
 import raggedmla
+from frameworks import bfloat16
 
 
 def call(**changes):

@@ -2,10 +2,10 @@
 
 import numpy
 import pytest
-import reference
-from frameworks import bfloat16
 
 import raggedmla
+import reference
+from frameworks import bfloat16
 
 
 def random_bf16(rng, *shape):

@@ -5,10 +5,10 @@ import resource
 import threading
 
 import numpy
-import reference
-from frameworks import bfloat16
 
 import raggedmla
+import reference
+from frameworks import bfloat16
 
 
 def inputs(rng, queries=2, heads=4):

@@ -74,8 +74,8 @@ def test_combine(framework):
     a = framework.array
     queries = raggedmla.RequestQueries(a(i32(0, 2)), a(i32(9)))
     topk = numpy.array([[1, 0, -1], [0, 1, 7]], numpy.int32)
-    rows = raggedmla.combine(a(topk), queries, a(i32(5)), query_count=2, rows_per_request=16, compressed_rows=4, ratio=4,
-                             window=2, form="dense")
+    rows = raggedmla.combine(a(topk), queries, a(i32(5)), query_count=2, rows_per_request=16, compressed_rows=4,
+                             ratio=4, window=2, form="dense")
     assert framework.numpy(rows.lengths).tolist() == [4, 4]
     # sequence length 9, the last 5 tokens gathered: position p stands at row 4 + p - 4
     assert framework.numpy(rows.indices)[:, :4].tolist() == [[1, 0, 6, 7], [0, 1, 7, 8]]

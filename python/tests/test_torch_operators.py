@@ -2,6 +2,7 @@
 
 import numpy
 import pytest
+
 import reference
 from frameworks import bfloat16
 

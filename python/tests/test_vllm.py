@@ -5,14 +5,14 @@ import math
 
 import numpy
 import pytest
+
 import reference
 from frameworks import bfloat16
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-import vllm_stand_in  # noqa: E402
-
 import raggedmla.vllm as adapter  # noqa: E402
+import vllm_stand_in  # noqa: E402
 
 SCALE = 512**-0.5
 LAYOUT = (512, 448, 64)

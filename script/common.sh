@@ -23,6 +23,10 @@ find_nvcc() {
 
 have_nvidia_gpu() { command -v nvidia-smi > /dev/null && nvidia-smi -L 2> /dev/null | grep -q GPU; }
 
+# ninja's line of progress is for terminals; logs get failures only.
+quiet=()
+[ -t 1 ] || quiet=(-- --quiet)
+
 # configure PRESET [cmake options]: with ccache where there is one.
 configure() {
   local preset=$1
@@ -31,5 +35,5 @@ configure() {
   if command -v ccache > /dev/null; then
     launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   fi
-  cmake --preset "$preset" "${launcher[@]}" --log-level=WARNING "$@"
+  cmake --preset "$preset" "${launcher[@]}" --log-level=WARNING "$@" > /dev/null
 }

@@ -8,10 +8,11 @@ A kernel whose name contains "attention" must, on every architecture,
   * fit its static LDS into 64 KB,
   * multiply with MFMA in a loop,
   * have global loads of the next tile in flight while that loop multiplies: somewhere in the loop an MFMA is issued
-    with loads outstanding, counted as the hardware counts them (s_waitcnt vmcnt).
+    with loads outstanding, counted as the hardware counts them (s_waitcnt vmcnt) along the paths through the loop.
 Every other kernel must not spill. Prints a table; exit code 1 if a rule is broken, 77 if there is nothing to inspect.
 """
 import dataclasses
+import functools
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ import tempfile
 from pathlib import Path
 
 LDS_BYTES = 64 * 1024
+MOST_COUNTED_LOADS = 63  # what vmcnt can hold
 SKIPPED = 77
 
 
@@ -41,6 +43,15 @@ class Kernel:
     name: str = ""
     metadata: dict = dataclasses.field(default_factory=dict)
     code: list = dataclasses.field(default_factory=list)  # (address, mnemonic, operands)
+
+    @functools.cached_property
+    def in_flight(self):
+        loop = multiplying_loop(self)
+        return loads_in_flight(self, *loop) if loop else 0
+
+    @functools.cached_property
+    def positions(self):
+        return {address: i for i, (address, _, _) in enumerate(self.code)}
 
     def number(self, key):
         return self.metadata.get(key, 0)
@@ -85,35 +96,60 @@ def kernels_of(architecture, path):
     names = output(tool("llvm-cxxfilt"), *found).splitlines() if found else []
     for kernel, name in zip(found.values(), names):
         name = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("raggedmla::", "")
+        name = re.sub(r"\([\w:]+\)(?=-?\d)", "", name)  # the casts of enumerators among template arguments
         kernel.name = re.sub(r"\(.*", "", name)
     return list(found.values())
 
 
+def branch_target(kernel, index):
+    """Position that the branch at `index` leads to, None if the instruction is no branch."""
+    _, mnemonic, operands = kernel.code[index]
+    if not mnemonic.startswith(("s_cbranch", "s_branch")):
+        return None
+    match = re.search(r"<[^>]*?(?:\+0x([0-9a-f]+))?>", operands)
+    return kernel.positions.get(kernel.code[0][0] + int(match[1] or "0", 16)) if match else None
+
+
 def loops(kernel):
-    """Instruction ranges closed by a backward branch, as (first, last) positions."""
-    position = {address: i for i, (address, _, _) in enumerate(kernel.code)}
-    start = kernel.code[0][0] if kernel.code else 0
-    for i, (address, mnemonic, operands) in enumerate(kernel.code):
-        if not mnemonic.startswith(("s_cbranch", "s_branch")):
-            continue
-        if match := re.search(r"<[^>]*?(?:\+0x([0-9a-f]+))?>", operands):
-            target = start + int(match[1] or "0", 16)
-            if target <= address and target in position:
-                yield position[target], i
+    """Instruction ranges closed by a backward branch, as (first, last) positions, shortest first."""
+    found = {(target, i) for i in range(len(kernel.code))
+             if (target := branch_target(kernel, i)) is not None and target <= i}
+    return sorted(found, key=lambda loop: loop[1] - loop[0])
 
 
 def loads_in_flight(kernel, first, last):
-    """Most global loads outstanding when an MFMA of the loop is issued; the body is walked twice to enter it warm."""
-    outstanding = most = 0
-    for turn in range(2):
-        for _, mnemonic, operands in kernel.code[first:last + 1]:
-            if re.match(r"(global|buffer|flat)_load", mnemonic):
-                outstanding += 1
-            elif mnemonic == "s_waitcnt" and (match := re.search(r"vmcnt\((\d+)\)", operands)):
-                outstanding = min(outstanding, int(match[1]))
-            elif mnemonic.startswith("v_mfma") and turn == 1:
-                most = max(most, outstanding)
+    """Most global loads that can be outstanding when an MFMA of the loop is issued, over all paths through its body
+    (a forward data-flow pass; a load adds one, s_waitcnt vmcnt(n) leaves at most n)."""
+    entering = {first: 0}
+    most = 0
+    work = [first]
+    while work:
+        i = work.pop()
+        outstanding = entering[i]
+        _, mnemonic, operands = kernel.code[i]
+        if re.match(r"(global|buffer|flat)_load", mnemonic):
+            outstanding = min(outstanding + 1, MOST_COUNTED_LOADS)
+        elif mnemonic == "s_waitcnt" and (match := re.search(r"vmcnt\((\d+)\)", operands)):
+            outstanding = min(outstanding, int(match[1]))
+        elif mnemonic.startswith("v_mfma"):
+            most = max(most, outstanding)
+        following = [branch_target(kernel, i)]
+        if mnemonic not in ("s_branch", "s_endpgm"):
+            following.append(i + 1)
+        for j in following:
+            if j is not None and first <= j <= last and entering.get(j, -1) < outstanding:
+                entering[j] = outstanding
+                work.append(j)
     return most
+
+
+def multiplying_loop(kernel):
+    """The innermost loop that multiplies and loads, or the innermost that multiplies; None without MFMA in a loop."""
+    def holds(loop, pattern):
+        return any(re.match(pattern, mnemonic) for _, mnemonic, _ in kernel.code[loop[0]:loop[1] + 1])
+    multiplying = [loop for loop in loops(kernel) if holds(loop, "v_mfma")]
+    loading = [loop for loop in multiplying if holds(loop, "(global|buffer|flat)_load")]
+    return next(iter(loading + multiplying), None)
 
 
 def broken_rules(kernel):
@@ -125,11 +161,9 @@ def broken_rules(kernel):
         yield f"{kernel.number('private_segment_fixed_size')} bytes of scratch"
     if kernel.number("group_segment_fixed_size") > LDS_BYTES:
         yield f"{kernel.number('group_segment_fixed_size')} bytes of LDS"
-    multiplying = [(first, last) for first, last in loops(kernel)
-                   if any(m.startswith("v_mfma") for _, m, _ in kernel.code[first:last + 1])]
-    if not multiplying:
+    if not multiplying_loop(kernel):
         yield "no MFMA in a loop"
-    elif not any(loads_in_flight(kernel, first, last) for first, last in multiplying):
+    elif not kernel.in_flight:
         yield "no global load in flight while the loop multiplies"
 
 
@@ -142,13 +176,13 @@ def main(objects):
     if not kernels:
         print("hip_inspect: SKIPPED, no kernels in", *objects)
         return SKIPPED
-    print(f"{'arch':8}{'VGPR':>5}{'AGPR':>5}{'spill':>6}{'scratch':>8}{'LDS':>7}{'MFMA':>6}  kernel")
+    print(f"{'arch':8}{'VGPR':>5}{'AGPR':>5}{'spill':>6}{'scratch':>8}{'LDS':>7}{'MFMA':>6}{'flying':>7}  kernel")
     failures = 0
     for kernel in sorted(kernels, key=lambda k: (k.name, k.architecture)):
         mfma = sum(mnemonic.startswith("v_mfma") for _, mnemonic, _ in kernel.code)
         print(f"{kernel.architecture:8}{kernel.number('vgpr_count'):5}{kernel.number('agpr_count'):5}"
               f"{kernel.number('vgpr_spill_count'):6}{kernel.number('private_segment_fixed_size'):8}"
-              f"{kernel.number('group_segment_fixed_size'):7}{mfma:6}  {kernel.name}")
+              f"{kernel.number('group_segment_fixed_size'):7}{mfma:6}{kernel.in_flight:7}  {kernel.name}")
         for rule in broken_rules(kernel):
             failures += 1
             print(f"{'':8}BROKEN: {rule}")

@@ -34,7 +34,6 @@ ARGUMENTS = parse_arguments()
 os.environ["OMP_NUM_THREADS"] = str(ARGUMENTS.threads)  # read by both OpenMP runtimes when they are loaded
 import torch  # noqa: E402
 
-
 # ---- the library through its C ABI -----------------------------------------------------------------------------------
 
 

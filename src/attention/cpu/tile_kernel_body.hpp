@@ -39,6 +39,7 @@ struct TileKernelBody {
   static constexpr int line = 64 / static_cast<int>(sizeof(Element));
   static constexpr int key_stride = width + line;
   static constexpr int value_stride = pack * value_width + line;
+  static constexpr int column_blocks = value_width / (column_block * lanes);
   static constexpr bool values_are_keys = pack == 1;
 
   static_assert(tile_rows % staged_rows == 0 && staged_rows % row_block == 0 && row_block % pack == 0 &&
@@ -106,18 +107,23 @@ struct TileKernelBody {
     const Panels p = carve(scratch, heads);
     const int head_count = padded(heads);
     const int rows = (tile.count + row_block - 1) / row_block * row_block;
+    Prefetch prefetch(next, head_count / head_block * (rows / row_block + column_blocks));
     for (int r = 0; r < rows; r += staged_rows) {
       const int end = r + staged_rows < rows ? r + staged_rows : rows;
       gather(p, tile, r, end, read);
       for (int h = 0; h < head_count; h += head_block) {
-        // The next tile is fetched a few rows at a time, while products keep the processor busy.
-        for (int i = h / head_block; i < staged_rows; i += head_count / head_block) prefetch_row(next, r + i);
-        for (int block = r; block < end; block += row_block) score_block(p, h, block);
+        for (int block = r; block < end; block += row_block) {
+          prefetch.step();
+          score_block(p, h, block);
+        }
       }
     }
     for (int h = 0; h < head_count; ++h) softmax_head(p, h, tile.count, rows, scale);
     for (int c = 0; c < value_width; c += column_block * lanes) {
-      for (int h = 0; h < head_count; h += head_block) accumulate_block(p, h, c, rows);
+      for (int h = 0; h < head_count; h += head_block) {
+        prefetch.step();
+        accumulate_block(p, h, c, rows);
+      }
     }
   }
 
@@ -185,12 +191,31 @@ struct TileKernelBody {
     }
   }
 
-  static void prefetch_row(const Tile& tile, int r) {
-    if (r >= tile.count) return;
-    const int bytes = tile.kinds[r] == StoreKind::bf16 ? 2 * width : v4_row.data_bytes;
-    for (int b = 0; b < bytes; b += 64) __builtin_prefetch(tile.rows[r] + b, 0, 3);
-    if (tile.kinds[r] != StoreKind::bf16) __builtin_prefetch(tile.scales[r], 0, 2);
-  }
+  /// Fetches a tile's rows a few cache lines at a time, while products keep the processor busy: more lines at once than
+  /// a core has fill buffers would hold up the products' own loads.
+  class Prefetch {
+   public:
+    Prefetch(const Tile& tile, int steps) : tile_(tile) {
+      int lines = 0;
+      for (int r = 0; r < tile.count; ++r) lines += lines_of(r);
+      lines_per_step_ = (lines + steps - 1) / steps;
+    }
+    void step() {
+      for (int i = 0; i < lines_per_step_ && row_ < tile_.count; ++i) {
+        const bool is_last = line_ + 1 == lines_of(row_);
+        const bool is_scales = is_last && tile_.kinds[row_] != StoreKind::bf16;
+        __builtin_prefetch(is_scales ? tile_.scales[row_] : tile_.rows[row_] + 64 * line_, 0, 2);
+        line_ = is_last ? 0 : line_ + 1;
+        row_ += is_last;
+      }
+    }
+
+   private:
+    int lines_of(int r) const { return tile_.kinds[r] == StoreKind::bf16 ? 2 * width / 64 : v4_row.data_bytes / 64 + 1; }
+
+    const Tile& tile_;
+    int lines_per_step_ = 0, row_ = 0, line_ = 0;
+  };
 
   // ---- S = q K^T
   // -----------------------------------------------------------------------------------------------------

@@ -247,11 +247,11 @@ def main():
     library = ctypes.CDLL(ARGUMENTS.library)
     library.raggedmla_last_error.restype = ctypes.c_char_p
     load_before = os.getloadavg()[0]
-    tables = [compare(case(library), ARGUMENTS.rounds) for case in (decode, prefill)]
+    tables = [compare(case(library), ARGUMENTS.rounds) for case in (prefill, decode)]
     report = "\n".join([
         "# CPU backend against PyTorch",
         "",
-        f"{processor()}, {ARGUMENTS.threads} threads, PyTorch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()}), "
+        f"{processor()}, {ARGUMENTS.threads} thread{'s' * (ARGUMENTS.threads > 1)}, PyTorch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()}), "
         f"{datetime.date.today()}. Command: `{' '.join(['bench/cpu_vs_torch.py'] + sys.argv[1:])}`.",
         f"Medians of {ARGUMENTS.rounds} rounds in which all take turns. One-minute load average {load_before:.1f} before and "
         f"{os.getloadavg()[0]:.1f} after, on {os.cpu_count()} processors: where it is far above the number of threads, "

@@ -211,7 +211,9 @@ struct TileKernelBody {
     }
 
    private:
-    int lines_of(int r) const { return tile_.kinds[r] == StoreKind::bf16 ? 2 * width / 64 : v4_row.data_bytes / 64 + 1; }
+    int lines_of(int r) const {
+      return tile_.kinds[r] == StoreKind::bf16 ? 2 * width / 64 : v4_row.data_bytes / 64 + 1;
+    }
 
     const Tile& tile_;
     int lines_per_step_ = 0, row_ = 0, line_ = 0;

@@ -22,15 +22,15 @@ COLORS = {"attention": "#2a6f97", "lists": "#e07a2f", "wait": "#c1121f", "launch
 
 def kind(lane, name):
     if lane == "device":
-        return "attention" if any(word in name for word in ("attention", "decode_kernel", "merge")) else "lists"
+        return "attention" if any(word in name for word in ("attention", "decode_kernel", "::merge")) else "lists"
     return "wait" if "Synchronize" in name or "Memcpy" in name else "launch"
 
 
 def draw(axis, events, until_us):
-    step = next(event for event in events if event[0] == "step")
-    axis.broken_barh([(0, min(step[3], until_us))], (1.05, 0.8), color=COLORS["host"])
+    host_end = max(start + duration for lane, _, start, duration in events if lane == "host")
+    axis.broken_barh([(0, min(host_end, until_us))], (1.05, 0.8), color=COLORS["host"])
     for lane, name, start, duration in events:
-        if lane == "step" or start > until_us:
+        if start > until_us:
             continue
         base = 0.05 if lane == "device" else 1.05
         axis.broken_barh([(start, duration)], (base, 0.8), color=COLORS[kind(lane, name)], linewidth=0)
@@ -51,7 +51,7 @@ def main():
     for axis, (name, events) in zip(axes, lanes.items(), strict=True):
         draw(axis, events, arguments.milliseconds * 1e3)
         whole = max(e[2] + e[3] for e in events if e[0] == "device")
-        axis.set_title(f"{TITLES.get(name, name)}: 61 layers in {whole / 1e3:.1f} ms (with the profiler on)",
+        axis.set_title(f"{TITLES.get(name, name)}: 61 layers in {whole / 1e3:.1f} ms",
                        loc="left", fontsize=10)
     axes[-1].set_xlabel("microseconds since the step began")
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[key]) for key in COLORS]

@@ -7,7 +7,9 @@ def empty(like, shape, dtype):
     """An uninitialised array of `like`'s framework and device. `dtype` is a name of the library's (f32, bf16, ...)."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(like, torch.Tensor):
-        return torch.empty(shape, dtype=getattr(torch, _FRAMEWORK_NAMES[dtype]), device=like.device)
+        if not _torch_dtypes:
+            _torch_dtypes.update({name: getattr(torch, torch_name) for name, torch_name in _FRAMEWORK_NAMES.items()})
+        return like.new_empty(shape, dtype=_torch_dtypes[dtype])
     if _framework(like) == "cupy":
         import cupy
 
@@ -33,6 +35,8 @@ def current_stream(array, device):
 
 _FRAMEWORK_NAMES = {"f32": "float32", "bf16": "bfloat16", "u8": "uint8", "i32": "int32", "i64": "int64",
                     "boolean": "bool"}
+
+_torch_dtypes: dict = {}
 
 
 def _numpy_dtype(dtype):

@@ -203,9 +203,10 @@ Stream stream_for(const Array& array, nb::handle stream) {
 }
 
 Array empty_like(const Array& like, std::initializer_list<std::int64_t> shape, DataType dtype) {
-  nb::list sizes;
-  for (const std::int64_t size : shape) sizes.append(size);
-  return import_output(frameworks().attr("empty")(like.owner, nb::tuple(sizes), name(dtype)), "out");
+  nb::object sizes = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  Py_ssize_t i = 0;
+  for (const std::int64_t size : shape) PyTuple_SET_ITEM(sizes.ptr(), i++, PyLong_FromLongLong(size));
+  return import_output(frameworks().attr("empty")(like.owner, sizes, name(dtype)), "out");
 }
 
 }  // namespace raggedmla::python

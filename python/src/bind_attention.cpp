@@ -10,6 +10,31 @@ namespace {
 
 constexpr std::size_t max_segments = 4;
 
+/// The `segments` argument: one Segment, or a sequence of segments and pairs.
+class Segments {
+ public:
+  explicit Segments(nb::handle object) {
+    if (nb::isinstance<PySegment>(object)) {
+      add(object);
+      return;
+    }
+    const nb::object items = nb::steal(PySequence_Fast(object.ptr(), "segments is not a sequence"));
+    if (!items.is_valid()) throw nb::python_error();
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
+    if (count > static_cast<Py_ssize_t>(max_segments)) throw nb::value_error("attention: more than 4 segments");
+    for (Py_ssize_t i = 0; i < count; ++i) add(PySequence_Fast_GET_ITEM(items.ptr(), i));
+  }
+  std::span<const Segment> view() const { return {segments_.data(), count_}; }
+
+ private:
+  void add(nb::handle item) {
+    segments_[count_] = segment_view(item);
+    ++count_;
+  }
+  std::array<Segment, max_segments> segments_;
+  std::size_t count_ = 0;
+};
+
 /// `inverse_rope`: None, or a pair (cos_sin, positions).
 struct InverseRope {
   std::optional<Array> cos_sin, positions;
@@ -44,18 +69,7 @@ nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle
   const std::optional<Array> sink = import_optional(sink_object, "sink");
   const InverseRope inverse_rope(inverse_rope_object);
 
-  std::array<PySegment, max_segments> storage;
-  std::array<Segment, max_segments> segments;
-  std::size_t count = 0;
-  const nb::object sequence = nb::isinstance<PySegment>(segments_object)
-                                  ? nb::object(nb::make_tuple(nb::borrow(segments_object)))
-                                  : nb::borrow(segments_object);
-  for (nb::handle item : sequence) {
-    if (count == max_segments) throw nb::value_error("attention: more than 4 segments");
-    segments[count] = segment_view(item, storage[count]);
-    ++count;
-  }
-
+  const Segments segments(segments_object);
   const TensorView& view = q.view;
   const Array out = given_or_new(out_object, "out", q, {view.shape[0], view.shape[1], view.shape[2]}, view.dtype);
   std::optional<Array> lse;
@@ -67,7 +81,7 @@ nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle
 
   Attention arguments;
   arguments.q = q.view;
-  arguments.segments = {segments.data(), count};
+  arguments.segments = segments.view();
   arguments.sink = python::view(sink);
   arguments.scale = scale;
   arguments.out = out.view;
@@ -77,7 +91,8 @@ nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle
   arguments.schedule = {kernel_named(kernel), splits, batch_invariant, expected_overlap};
 
   const Stream stream = stream_for(q, stream_object);
-  run("attention", attention_workspace_bytes(arguments), workspace, q, stream,
+  run(
+      "attention", workspace, q, stream, [&] { return attention_workspace_bytes(arguments); },
       [&](Workspace scratch) { raggedmla::attention(arguments, scratch, stream); });
   if (return_lse) return nb::make_tuple(out.owner, lse->owner);
   return out.owner;
@@ -87,17 +102,10 @@ std::size_t workspace_bytes(nb::handle q_object, nb::handle segments_object, nb:
                             int splits, bool batch_invariant) {
   const Array q = import_array(q_object, "q");
   const Array out = import_array(out_object, "out");
-  std::array<PySegment, max_segments> storage;
-  std::array<Segment, max_segments> segments;
-  std::size_t count = 0;
-  for (nb::handle item : nb::borrow(segments_object)) {
-    if (count == max_segments) throw nb::value_error("attention: more than 4 segments");
-    segments[count] = segment_view(item, storage[count]);
-    ++count;
-  }
+  const Segments segments(segments_object);
   Attention arguments;
   arguments.q = q.view;
-  arguments.segments = {segments.data(), count};
+  arguments.segments = segments.view();
   arguments.out = out.view;
   arguments.schedule = {kernel_named(kernel), splits, batch_invariant, -1.0f};
   return attention_workspace_bytes(arguments);
@@ -119,8 +127,7 @@ nb::object merge_states(nb::handle partial_out_object, nb::handle partial_lse_ob
   const MergeStates arguments{partial_out.view, partial_lse.view,  python::view(sink),
                               out.view,         python::view(lse), kernel_named(kernel)};
   const Stream stream = stream_for(partial_out, stream_object);
-  run("merge_states", 0, nb::none(), partial_out, stream,
-      [&](Workspace) { raggedmla::merge_states(arguments, stream); });
+  run([&] { raggedmla::merge_states(arguments, stream); });
   if (return_lse) return nb::make_tuple(out.owner, lse->owner);
   return out.owner;
 }

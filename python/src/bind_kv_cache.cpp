@@ -20,7 +20,7 @@ void quantize_rows(nb::handle rows_object, nb::handle slots_object, const PyPage
   const QuantizeRows arguments{rows.view, slots.view, cache.view(),
                                floor == "amax" ? ScaleFloor::amax : ScaleFloor::quotient};
   const Stream stream = stream_for(rows, stream_object);
-  run("quantize_rows", 0, nb::none(), rows, stream, [&](Workspace) { raggedmla::quantize_rows(arguments, stream); });
+  run([&] { raggedmla::quantize_rows(arguments, stream); });
 }
 
 nb::object dequantize_rows(nb::handle source, nb::handle slots_object, nb::handle out_object,
@@ -30,8 +30,7 @@ nb::object dequantize_rows(nb::handle source, nb::handle slots_object, nb::handl
                                          : import_output(out_object, "out");
   const DequantizeRows arguments{kv_source(source), slots.view, out.view};
   const Stream stream = stream_for(slots, stream_object);
-  run("dequantize_rows", 0, nb::none(), slots, stream,
-      [&](Workspace) { raggedmla::dequantize_rows(arguments, stream); });
+  run([&] { raggedmla::dequantize_rows(arguments, stream); });
   return out.owner;
 }
 
@@ -44,7 +43,7 @@ nb::object gather_rows(const PyPagedKv& source, nb::handle table_object, nb::han
   const Array out = import_output(out_object, "out");
   const GatherRows arguments{source.view(), block_table.view, first.view, count.view, out.view, out_offset};
   const Stream stream = stream_for(out, stream_object);
-  run("gather_rows", 0, nb::none(), out, stream, [&](Workspace) { raggedmla::gather_rows(arguments, stream); });
+  run([&] { raggedmla::gather_rows(arguments, stream); });
   return out.owner;
 }
 

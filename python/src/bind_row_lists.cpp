@@ -101,7 +101,8 @@ nb::object build_ragged(nb::handle indices_object, nb::handle lengths_object, st
   const BuildRagged arguments{
       indices.view, view(lengths), {result.indices.view, result.indptr.view, view(result.lengths)}, row_limit};
   const Stream stream = stream_for(indices, stream_object);
-  run("build_ragged", build_ragged_workspace_bytes(arguments), workspace, indices, stream,
+  run(
+      "build_ragged", workspace, indices, stream, [&] { return build_ragged_workspace_bytes(arguments); },
       [&](Workspace scratch) { raggedmla::build_ragged(arguments, scratch, stream); });
   return result_object;
 }
@@ -118,7 +119,8 @@ nb::object translate_topk(nb::handle topk_object, nb::handle request_object, nb:
   const TranslateTopk arguments{topk.view, request_of_query.view, block_table.view, rows_per_page,
                                 pages,     view(valid),           view(lengths),    result.list()};
   const Stream stream = stream_for(topk, stream_object);
-  run("translate_topk", translate_topk_workspace_bytes(arguments), workspace, topk, stream,
+  run(
+      "translate_topk", workspace, topk, stream, [&] { return translate_topk_workspace_bytes(arguments); },
       [&](Workspace scratch) { raggedmla::translate_topk(arguments, scratch, stream); });
   return result.object();
 }
@@ -151,7 +153,8 @@ nb::object window_rows(nb::handle queries, std::optional<std::int64_t> query_cou
                              result.columns().value_or(bound),
                              result.range_or_list()};
   const Stream stream = stream_for(like, stream_object);
-  run("window_rows", window_rows_workspace_bytes(arguments), workspace, like, stream,
+  run(
+      "window_rows", workspace, like, stream, [&] { return window_rows_workspace_bytes(arguments); },
       [&](Workspace scratch) { raggedmla::window_rows(arguments, scratch, stream); });
   return result.object();
 }
@@ -174,7 +177,8 @@ nb::object compressed_rows(nb::handle queries, std::optional<std::int64_t> query
                                  result.columns().value_or(width),
                                  result.range_or_list()};
   const Stream stream = stream_for(like, stream_object);
-  run("compressed_rows", compressed_rows_workspace_bytes(arguments), workspace, like, stream,
+  run(
+      "compressed_rows", workspace, like, stream, [&] { return compressed_rows_workspace_bytes(arguments); },
       [&](Workspace scratch) { raggedmla::compressed_rows(arguments, scratch, stream); });
   return result.object();
 }
@@ -190,7 +194,8 @@ nb::object combine(nb::handle topk_object, nb::handle queries, nb::handle gather
   const Combine arguments{view(topk), requests.view(), query_count, gathered.view, rows_per_request,
                           compressed, ratio,           window,      result.list()};
   const Stream stream = stream_for(gathered, stream_object);
-  run("combine", combine_workspace_bytes(arguments), workspace, gathered, stream,
+  run(
+      "combine", workspace, gathered, stream, [&] { return combine_workspace_bytes(arguments); },
       [&](Workspace scratch) { raggedmla::combine(arguments, scratch, stream); });
   return result.object();
 }
@@ -202,8 +207,7 @@ void copy_to_graph_buffers(nb::handle source_object, nb::handle indices_object, 
   const Array indptr = import_output(indptr_object, "indptr");
   const CopyToGraphBuffers arguments{source.view(), indices.view, indptr.view};
   const Stream stream = stream_for(indices, stream_object);
-  run("copy_to_graph_buffers", 0, nb::none(), indices, stream,
-      [&](Workspace) { raggedmla::copy_to_graph_buffers(arguments, stream); });
+  run([&] { raggedmla::copy_to_graph_buffers(arguments, stream); });
 }
 
 constexpr const char* result_note =

@@ -198,12 +198,11 @@ const Array& layout_array(nb::handle object) {
   return argument<const PyPositionedQueries>(object, "queries", "RequestQueries or PositionedQueries").positions;
 }
 
-const raggedmla::Segment& segment_view(nb::handle object, PySegment& storage) {
+raggedmla::Segment segment_view(nb::handle object) {
   if (const PySegment * segment; nb::try_cast(object, segment) && segment != nullptr) return segment->view;
   nb::tuple pair;
   if (!nb::try_cast(object, pair) || pair.size() != 2) refuse_type("a segment", object, "Segment or a pair (kv, rows)");
-  storage.view = {kv_source(pair[0]), row_selection(pair[1])};
-  return storage.view;
+  return {kv_source(pair[0]), row_selection(pair[1])};
 }
 
 Schedule::Kernel kernel_named(const char* name) {

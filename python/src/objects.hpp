@@ -63,8 +63,8 @@ struct PySegment {
   raggedmla::Segment view;
 };
 
-/// A Segment, or a pair (kv, rows).
-const raggedmla::Segment& segment_view(nb::handle object, PySegment& storage);
+/// Of a Segment, or of a pair (kv, rows).
+raggedmla::Segment segment_view(nb::handle object);
 KvSource kv_source(nb::handle object);
 RowSelection row_selection(nb::handle object);
 QueryLayout query_layout(nb::handle object);

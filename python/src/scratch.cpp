@@ -15,15 +15,6 @@ namespace {
 
 constexpr std::size_t alignment = 256;
 
-/// CPU calls return when they are done, so a thread's scratch is free again. No Python object: threads end at any time.
-raggedmla::Workspace thread_scratch(std::size_t bytes) {
-  thread_local std::vector<std::byte> memory;
-  if (memory.size() < bytes + alignment) memory = std::vector<std::byte>(bytes + alignment);  // zero, so initialised
-  void* data = memory.data();
-  std::size_t space = memory.size();
-  return {std::align(alignment, bytes, data, space), bytes, Device{}};
-}
-
 /// Scratch of calls without a Workspace on one device and stream. Inside a capture the framework's allocator serves
 /// from memory that belongs to the graph, so every capture gets scratch of its own; it is given back with the next
 /// capture, as any intermediate array of a captured region is.
@@ -70,13 +61,19 @@ void ScratchSpace::reserve(std::size_t bytes, const Array& like, Stream stream, 
   workspace_ = grown;
 }
 
-Scratch find_scratch(const char* operator_name, std::size_t bytes, nb::handle given, const Array& like, Stream stream) {
-  ScratchSpace* own = given.is_none() ? nullptr : &argument<ScratchSpace>(given, "workspace", "Workspace or None");
-  if (bytes == 0) return {};
-  if (own == nullptr && like.view.device.type == DeviceType::cpu) return {thread_scratch(bytes)};
-  ScratchSpace& space = own != nullptr ? *own : default_scratch(like.view.device, stream);
-  space.reserve(bytes, like, stream, operator_name);
-  return {space.workspace(), &space.mutex()};
+// CPU calls return when they are done, so a thread's scratch is free again. No Python object: threads end at any time.
+raggedmla::Workspace thread_scratch(std::size_t bytes) {
+  thread_local std::vector<std::byte> memory;
+  if (memory.size() < bytes + alignment) memory = std::vector<std::byte>(bytes + alignment);  // zero, so initialised
+  void* data = memory.data();
+  std::size_t space = memory.size();
+  return {std::align(alignment, bytes, data, space), bytes, Device{}};
+}
+
+ScratchSpace* find_scratch(nb::handle given, const Array& like, Stream stream) {
+  if (!given.is_none()) return &argument<ScratchSpace>(given, "workspace", "Workspace or None");
+  if (like.view.device.type == DeviceType::cpu) return nullptr;
+  return &default_scratch(like.view.device, stream);
 }
 
 }  // namespace raggedmla::python

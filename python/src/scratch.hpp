@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "array.hpp"
+#include "raggedmla/error.hpp"
 
 namespace raggedmla::python {
 
@@ -31,24 +32,46 @@ class ScratchSpace {
   std::mutex mutex_;
 };
 
-struct Scratch {
-  raggedmla::Workspace workspace;
-  std::mutex* mutex = nullptr;
-};
+/// The scratch of a call: `given`, the caller's `workspace` argument, or where that is None a default that belongs to
+/// the device and stream; null on a CPU, where it belongs to the thread.
+ScratchSpace* find_scratch(nb::handle given, const Array& like, Stream stream);
+raggedmla::Workspace thread_scratch(std::size_t bytes);
 
-/// Scratch for a call: of `given`, the caller's `workspace` argument, or where that is None a default of the device and
-/// stream (on a CPU: of the thread).
-Scratch find_scratch(const char* operator_name, std::size_t bytes, nb::handle given, const Array& like, Stream stream);
-
-/// Enqueues an operator that needs `bytes` of scratch: `enqueue(workspace)`, with the GIL released.
-template <class Enqueue>
-void run(const char* operator_name, std::size_t bytes, nb::handle given, const Array& like, Stream stream,
+/// Enqueues an operator with the GIL released. `bytes()` says how much scratch it needs, `enqueue(workspace)` calls it.
+///
+/// Operators check their scratch themselves, before anything else happens. So the call is made with what there is, and
+/// only if it was refused is the size computed: the checks of a call cost a microsecond, and once a call is enough.
+template <class Bytes, class Enqueue>
+void run(const char* operator_name, nb::handle given, const Array& like, Stream stream, const Bytes& bytes,
          const Enqueue& enqueue) {
-  const Scratch scratch = find_scratch(operator_name, bytes, given, like, stream);
+  ScratchSpace* space = find_scratch(given, like, stream);
+  if (space == nullptr) {
+    nb::gil_scoped_release release;
+    const std::size_t needed = bytes();
+    enqueue(needed > 0 ? thread_scratch(needed) : raggedmla::Workspace{});
+    return;
+  }
+  const auto enqueue_with = [&](const raggedmla::Workspace& workspace) {
+    nb::gil_scoped_release release;
+    const std::lock_guard lock(space->mutex());
+    enqueue(workspace);
+  };
+  const raggedmla::Workspace present = space->workspace();
+  try {
+    enqueue_with(present);
+  } catch (const Error&) {
+    const std::size_t needed = bytes();  // throws, too, if something else is wrong
+    if (needed <= present.bytes) throw;
+    space->reserve(needed, like, stream, operator_name);
+    enqueue_with(space->workspace());
+  }
+}
+
+/// Operators without scratch.
+template <class Enqueue>
+void run(const Enqueue& enqueue) {
   nb::gil_scoped_release release;
-  std::unique_lock<std::mutex> lock;
-  if (scratch.mutex != nullptr) lock = std::unique_lock(*scratch.mutex);
-  enqueue(scratch.workspace);
+  enqueue();
 }
 
 }  // namespace raggedmla::python

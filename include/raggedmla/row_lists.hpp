@@ -49,13 +49,15 @@ using RowSelection = std::variant<RaggedRows, DenseRows, RangeRows>;
 // ---- where queries stand -------------------------------------------------------------------------------------------
 
 /// Queries by request: request b owns queries [query_start[b], query_start[b + 1]), the last of them at position
-/// `sequence_lengths[b] - 1`. A query outside every request, or whose position comes out negative, has no rows.
+/// `sequence_lengths[b] - 1`. A query outside every request, or whose position comes out negative or beyond i32, has no
+/// rows.
 struct RequestQueries {
   TensorView query_start;       ///< `[B + 1]` i32 or i64
   TensorView sequence_lengths;  ///< `[B]` i32 or i64, tokens of the request after this step
 };
 
-/// Queries with explicit positions. A negative position or a request outside [0, B) means: no rows.
+/// Queries with explicit positions. A position that is negative or beyond i32, or a request outside [0, B) (without a
+/// block table: a negative one), means: no rows.
 struct PositionedQueries {
   TensorView positions;         ///< `[T]` i32 or i64
   TensorView request_of_query;  ///< `[T]` i32 or i64
@@ -91,7 +93,8 @@ using RangeOrListOutput = std::variant<DenseOutput, RaggedOutput, RangeOutput>;
 // ---- operators -----------------------------------------------------------------------------------------------------
 
 /// Packs a dense list: `indptr` = exclusive scan of the lengths clamped to [0, W]; row t's first `length` entries go to
-/// `indices[indptr[t] ...]`. With `row_limit >= 0` an entry outside [0, row_limit) becomes -1 (it keeps its place).
+/// `indices[indptr[t] ...]`. With `row_limit >= 0` an entry outside [0, row_limit) becomes -1 (it keeps its place), as
+/// does one that does not fit i32.
 /// The capacity of `out.indices` is at least T * W; nothing is read back, so it is never trimmed.
 /// T = 0 writes `indptr[0] = 0`. Source: vLLM `build_ragged_indices_from_dense`.
 struct BuildRagged {
@@ -159,7 +162,7 @@ void compressed_rows(const CompressedRows& arguments, Workspace workspace = {}, 
 /// last `gathered[b]` window tokens from row N on. For a query at position pos of request b: first k = min((pos + 1) /
 /// ratio, K) entries `M * b + topk[t, i]` (-1 in place where the entry is outside [0, N)), then s = min(pos + 1,
 /// window) entries `M * b + N + (pos - s + 1 + i) - (sequence length - gathered[b])`
-/// (-1 where that is outside the request's M rows). Length k + s. Layers without compressed rows pass no topk.
+/// (-1 where that token is not among the request's window rows [N, M)). Length k + s. Layers without compressed rows pass no topk.
 /// Source: vLLM prefill `combine_topk_swa_indices`.
 struct Combine {
   OptionalTensor topk;  ///< `[T, K]` i32 or i64

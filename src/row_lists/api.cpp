@@ -89,14 +89,19 @@ void at_least(const Checker& check, const char* argument, std::int64_t value, st
   });
 }
 
-BlockTable block_table(Checker& check, const TensorView& view, int rows_per_page, std::int64_t pages) {
-  BlockTable table;
+/// An array that entries can be loaded from even if the real one holds nothing; what comes is never used.
+IntArray loadable(const IntArray& array, const TensorView& view, const IntArray& stand_in) {
+  return view.size() > 0 ? array : IntArray{stand_in.data, 0, 0, stand_in.wide};
+}
+
+SlotTable block_table(Checker& check, const TensorView& view, int rows_per_page, std::int64_t pages) {
+  SlotTable table;
   at_least(check, "rows_per_page", rows_per_page, 1);
   table.entries = check.integers("block_table", view, {any_size, any_size});
   table.requests = view.shape[0];
-  table.columns = view.shape[1];
-  table.rows_per_page = rows_per_page;
+  table.set_rows_per_page(static_cast<std::uint32_t>(rows_per_page));
   const std::int64_t representable = (largest_entry + 1) / rows_per_page;  // pages whose slots fit i32
+  table.rows = view.size() > 0 ? smaller(view.shape[1], representable) * rows_per_page : 0;
   table.pages = pages < 0 ? representable : smaller(pages, representable);
   return table;
 }
@@ -151,6 +156,10 @@ RangeCall<Range> range_call(Checker& check, const Arguments& arguments, Range ra
   }
   range.places =
       query_places(check, arguments.queries, queries, arguments.block_table ? call.list.table.requests : any_size);
+  if (arguments.block_table) {
+    call.list.table.entries = loadable(call.list.table.entries, *arguments.block_table,
+                                       range.places.positioned ? range.places.positions : range.places.query_start);
+  }
   range.valid = check.mask("valid", arguments.valid, {queries});
 
   if (const auto* ranges = std::get_if<RangeOutput>(&arguments.out)) {
@@ -204,7 +213,7 @@ RangeCall<WindowRange> checked(Checker& check, const WindowRows& arguments) {
 RangeCall<CompressedRange> checked(Checker& check, const CompressedRows& arguments) {
   CompressedRange range;
   at_least(check, "ratio", arguments.ratio, 1);
-  range.ratio = arguments.ratio;
+  range.ratio = static_cast<std::uint32_t>(arguments.ratio);
   return range_call(check, arguments, range);
 }
 
@@ -218,6 +227,7 @@ ListCall<DenseList> checked(Checker& check, const BuildRagged& arguments) {
   list.width = arguments.indices.shape[1];
   list.lengths = check.integers("lengths", arguments.lengths, {list.queries});
   const bool limited = arguments.row_limit >= 0;
+  list.limited_i32 = limited;
   list.lowest = limited ? 0 : -largest_entry - 1;
   list.highest = limited ? smaller(arguments.row_limit - 1, largest_entry) : largest_entry;
   call.target = ragged_output(check, arguments.out, list.queries, list.width);
@@ -232,6 +242,7 @@ ListCall<TranslatedList> checked(Checker& check, const TranslateTopk& arguments)
   list.width = arguments.topk.shape[1];
   list.request_of_query = check.integers("request_of_query", arguments.request_of_query, {list.queries});
   list.table = block_table(check, arguments.block_table, arguments.rows_per_page, arguments.pages);
+  list.table.entries = loadable(list.table.entries, arguments.block_table, list.request_of_query);
   list.valid = check.mask("valid", arguments.valid, {list.queries});
   list.lengths = check.integers("lengths", arguments.lengths, {list.queries});
   call.target = list_output(check, arguments.out, list.queries, list.width);
@@ -253,9 +264,10 @@ ListCall<CombinedList> checked(Checker& check, const Combine& arguments) {
   }
   list.places = query_places(check, arguments.queries);
   list.gathered = check.integers("gathered", arguments.gathered, {list.places.requests});
+  list.topk = loadable(list.topk, arguments.topk.value_or(TensorView(nullptr, DataType::i32, {0})), list.gathered);
   list.rows_per_request = arguments.rows_per_request;
   list.compressed_rows = arguments.compressed_rows;
-  list.ratio = arguments.ratio;
+  list.ratio = static_cast<std::uint32_t>(arguments.ratio);
   list.window = arguments.window;
   list.width = list.topk_width + list.window;
   std::int64_t rows = 0;

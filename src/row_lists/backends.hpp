@@ -31,7 +31,7 @@ void copy_to_graph_buffers(const GraphCopy& copy);
 }  // namespace cpu
 
 namespace gpu {
-/// Scratch of `emit`: only a ragged list that drops holes needs any, as its row lengths have to be counted first.
+/// Workspace of `emit`: the counter area, for ragged lists whose lengths take some work to find.
 template <class List>
 std::size_t emit_workspace_bytes(const List& list, const ListTarget& target);
 template <class List>

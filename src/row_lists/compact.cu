@@ -2,10 +2,8 @@
 // looks one entry up, the lanes that hold a slot are counted by a vote, and each stores behind those before it.
 //
 // A dense list needs nothing else. In a ragged list a row begins where the rows before it end, and how long they get is
-// only known once all their entries have been looked up:
-//
-//     up to 1,024 queries   one launch: blocks of 32 queries tell each other their totals through the counter area
-//     beyond                two launches: count, then write (from then on as in kernels.cu)
+// only known once all their entries have been looked up: a block counts its rows, learns from the blocks before it
+// where they begin (ArrivalOffsets), and looks the entries up again, now from its cache, to write them.
 #include "base/workspace.hpp"
 #include "gpu/preload.hpp"
 #include "gpu/runtime.hpp"
@@ -17,21 +15,18 @@ namespace raggedmla::gpu {
 namespace {
 
 constexpr int lookups_in_flight = 16;  // per lane
-constexpr int block_queries = 32;      // of the one-launch kernel
-constexpr int most_blocks = 32;        // of the one-launch kernel: one lane each
-constexpr std::int64_t most_queries = block_queries * most_blocks;
 
 /// Calls `store(position, entry)` for the row's entries that are no holes and returns their number.
 template <class List, class Store>
-__device__ std::int64_t compact_row(const List& list, std::int64_t t, const Store& store) {
-  const auto row = list.row(t);
+__device__ std::int64_t compact_entries(const List& list, const typename List::Row& row, const Store& store) {
   std::int64_t count = 0;
   for (std::int64_t first = 0; first < row.length; first += lookups_in_flight * warp_lanes) {
     std::int32_t entries[lookups_in_flight];
 #pragma unroll
     for (int i = 0; i < lookups_in_flight; ++i) {
       const std::int64_t j = first + i * warp_lanes + lane_index();
-      entries[i] = j < row.length ? list.entry(row, j) : -1;
+      entries[i] = list.entry(row, smaller(j, row.length - 1));
+      if (j >= row.length) entries[i] = -1;
     }
 #pragma unroll
     for (int i = 0; i < lookups_in_flight; ++i) {
@@ -41,6 +36,12 @@ __device__ std::int64_t compact_row(const List& list, std::int64_t t, const Stor
     }
   }
   return count;
+}
+
+template <class List, class Store>
+__device__ std::int64_t compact_row(const List& list, std::int64_t t, const Store& store) {
+  const auto row = list.row(t);
+  return list.usual() ? compact_entries(list.as_usual(), row, store) : compact_entries(list, row, store);
 }
 
 template <class List>
@@ -68,128 +69,57 @@ __global__ void __launch_bounds__(most_threads) compact_dense(List list, ListTar
 }
 
 template <class List>
-__global__ void __launch_bounds__(most_threads) count_rows(List list, std::int32_t* counts) {
-  for (std::int64_t t = global_warp(); t < list.queries; t += global_warps()) {
-    const std::int64_t count = count_row(list, t);
-    if (lane_index() == 0) counts[t] = static_cast<std::int32_t>(count);
-  }
-}
-
-template <class List>
-__global__ void __launch_bounds__(most_threads)
-    compact_counted(List list, ListTarget target, const std::int32_t* counts) {
+__global__ void __launch_bounds__(most_threads, 2)
+    compact_ragged(List list, ListTarget target, std::int64_t rows_per_block, Arrivals* arrivals) {
   __shared__ OffsetStorage storage;
-  BlockOffsets offsets(storage);
-  const Share share = share_of_block(list.queries);
-  if (blockIdx.x == 0 && threadIdx.x == 0) target.indptr.set(0, 0);
-  offsets.skip(share.begin, [&](std::int64_t t) { return std::int64_t{counts[t]}; });
-  for (std::int64_t tile = share.begin; tile < share.end; tile += blockDim.x) {
-    const std::int64_t own_row = tile + threadIdx.x;
-    const std::int64_t own_length = own_row < share.end ? counts[own_row] : 0;
-    const std::int64_t own_begin = offsets.tile(own_length);
-    if (own_row < share.end) {
-      target.indptr.set(own_row + 1, own_begin + own_length);
-      if (target.lengths) target.lengths.set(own_row, own_length);
+  ArrivalOffsets offsets(storage, arrivals);
+  const int warps = static_cast<int>(blockDim.x) / warp_lanes;
+  const std::int64_t first_row = offsets.block() * rows_per_block;
+  const std::int64_t end_row = smaller(first_row + rows_per_block, list.queries);
+
+  // indptr holds the lengths of the block's rows until it is known where they begin.
+  if (first_row == 0 && threadIdx.x == 0) target.indptr.set(0, 0);
+  std::int64_t counted = 0;
+  for (std::int64_t t = first_row + warp_index(); t < end_row; t += warps) {
+    const std::int64_t length = count_row(list, t);
+    if (lane_index() == 0) target.indptr.set(t + 1, length);
+    counted += lane_index() == 0 ? length : 0;
+  }
+  offsets.start_with(counted);
+  for (std::int64_t tile = first_row; tile < end_row; tile += blockDim.x) {
+    const std::int64_t own = tile + threadIdx.x;
+    const std::int64_t length = own < end_row ? target.indptr(own + 1) : 0;
+    const std::int64_t begin = offsets.tile(length);
+    if (own < end_row) {
+      target.indptr.set(own + 1, begin + length);
+      if (target.lengths) target.lengths.set(own, length);
     }
-    const std::int64_t tile_end = smaller(tile + blockDim.x, share.end);
-    for (std::int64_t t = tile + warp_index(); t < tile_end; t += blockDim.x / warp_lanes) {
+    const std::int64_t tile_end = smaller(tile + blockDim.x, end_row);
+    for (std::int64_t t = tile + warp_index(); t < tile_end; t += warps) {
       write_row(list, target, t, offsets.begin(static_cast<int>(t - tile)));
     }
+    __syncthreads();
   }
-}
-
-/// The counter area as compact_ragged uses it; zero before and after.
-struct Arrivals {
-  std::uint32_t tickets;
-  std::uint32_t finished;
-  std::uint32_t totals[most_blocks];  // a block's entries + 1; 0 = not yet known
-};
-
-/// The entries of the blocks before this one. A block waits only for blocks that took their ticket earlier and are
-/// therefore running: no order of scheduling can make it wait forever. One warp calls this.
-__device__ std::int64_t entries_before(Arrivals* arrivals, unsigned ticket, std::uint32_t own_total) {
-  const unsigned lane = static_cast<unsigned>(lane_index());
-  if (lane == 0) atomicExch(&arrivals->totals[ticket], own_total + 1);
-  std::uint32_t published = 1;
-  if (lane < ticket) {
-    while ((published = atomicAdd(&arrivals->totals[lane], 0u)) == 0) {
-    }
-  }
-  return warp_sum(static_cast<std::int64_t>(published - 1));
-}
-
-/// The last block to get here leaves the counters zero.
-__device__ void leave(Arrivals* arrivals) {
-  __threadfence();
-  if (atomicAdd(&arrivals->finished, 1u) != gridDim.x - 1) return;
-  for (std::uint32_t& total : arrivals->totals) total = 0;
-  arrivals->tickets = 0;
-  arrivals->finished = 0;
-}
-
-template <class List>
-__global__ void __launch_bounds__(1024) compact_ragged(List list, ListTarget target, Arrivals* arrivals) {
-  __shared__ std::int64_t lengths[block_queries], begins[block_queries];
-  __shared__ unsigned ticket;
-  if (threadIdx.x == 0) ticket = atomicAdd(&arrivals->tickets, 1u);
-  __syncthreads();
-  const std::int64_t first = std::int64_t{ticket} * block_queries;
-  const int queries = static_cast<int>(smaller(block_queries, list.queries - first));
-  const int warps = static_cast<int>(blockDim.x) / warp_lanes;
-  for (int i = warp_index(); i < queries; i += warps) {
-    const std::int64_t length = count_row(list, first + i);
-    if (lane_index() == 0) lengths[i] = length;
-  }
-  __syncthreads();
-  if (warp_index() == 0) {
-    const int lane = lane_index();
-    const std::int64_t length = lane < queries ? lengths[lane] : 0;
-    const std::int64_t inclusive = warp_inclusive_sum(length), total = shuffle(inclusive, warp_lanes - 1);
-    const std::int64_t begin = entries_before(arrivals, ticket, static_cast<std::uint32_t>(total)) + inclusive - length;
-    if (lane < queries) {
-      begins[lane] = begin;
-      target.indptr.set(first + lane + 1, begin + length);
-      if (target.lengths) target.lengths.set(first + lane, length);
-    }
-    if (lane == 0) {
-      if (ticket == 0) target.indptr.set(0, 0);
-      leave(arrivals);
-    }
-  }
-  __syncthreads();
-  for (int i = warp_index(); i < queries; i += warps) write_row(list, target, first + i, begins[i]);
-}
-
-/// Whether the totals of a block of queries fit a counter.
-bool one_launch(const TranslatedList& list) {
-  return list.queries <= most_queries && list.width < (std::int64_t{1} << 31) / block_queries;
 }
 
 }  // namespace
 
 template <class List>
-std::size_t emit_workspace_bytes(const List& list, const ListTarget& target) {
-  if (!target.ragged()) return 0;
-  return workspace_bytes_for(one_launch(list) ? 0 : static_cast<std::size_t>(list.queries) * sizeof(std::int32_t));
+std::size_t emit_workspace_bytes(const List&, const ListTarget& target) {
+  return target.ragged() ? workspace_bytes_for(0) : 0;
 }
 
 template <class List>
 void emit(const List& list, const ListTarget& target, int device, const Workspace& workspace, Stream stream) {
+  if (list.queries == 0 && !target.ragged()) return;
   const Properties& properties = require_device(device);
   DeviceScope scope(device);
-  const LaunchShape shape = shape_for(list.queries, properties);
-  if (!target.ragged()) {
-    if (list.queries > 0) launch(compact_dense<List>, shape.grid, shape.block, 0, stream, list, target);
-  } else if (one_launch(list)) {
-    static_assert(sizeof(Arrivals) <= counter_area_bytes);
-    auto* arrivals = reinterpret_cast<Arrivals*>(workspace_counters(workspace));
-    const std::int64_t blocks = list.queries > 0 ? (list.queries + block_queries - 1) / block_queries : 1;
-    launch(compact_ragged<List>, dim3(static_cast<unsigned>(blocks)), dim3(1024), 0, stream, list, target, arrivals);
+  const RowLaunch shape = launch_for(list.queries, 1, properties);
+  if (target.ragged()) {
+    launch(compact_ragged<List>, shape.grid, shape.block, 0, stream, list, target, shape.rows_per_block,
+           reinterpret_cast<Arrivals*>(workspace_counters(workspace)));
   } else {
-    auto* counts = reinterpret_cast<std::int32_t*>(workspace_scratch(workspace));
-    launch(count_rows<List>, shape.grid, shape.block, 0, stream, list, counts);
-    launch(compact_counted<List>, shape.grid, shape.block, 0, stream, list, target,
-           static_cast<const std::int32_t*>(counts));
+    launch(compact_dense<List>, shape.grid, shape.block, 0, stream, list, target);
   }
 }
 
@@ -198,8 +128,6 @@ template void emit(const TranslatedList&, const ListTarget&, int, const Workspac
 
 void preload_compact_lists() {
   load_kernel(compact_dense<TranslatedList>);
-  load_kernel(count_rows<TranslatedList>);
-  load_kernel(compact_counted<TranslatedList>);
   load_kernel(compact_ragged<TranslatedList>);
 }
 

@@ -27,7 +27,8 @@ std::int64_t emit_row(const List& list, std::int64_t t, std::int32_t* destinatio
   if constexpr (requires { list.packed(); }) {
     if (list.packed() && step == 1) {
       const std::int32_t* source = static_cast<const std::int32_t*>(list.indices.data) + row.begin;
-      std::transform(source, source + row.length, destination, [&](std::int32_t entry) { return list.limited(entry); });
+      std::transform(source, source + row.length, destination,
+                     [&](std::int32_t entry) { return list.limited_word(entry); });
       return row.length;
     }
   }

@@ -9,13 +9,16 @@
 // These structs are the definition that all backends share; a backend adds one loop that emits any of them into a
 // ListTarget. Values that come from the device (positions, lengths, tables) may be anything: they are brought into
 // range here, so that no sum overflows and every entry fits the i32 output.
+//
+// `entry` has no branches: it brings an index into range, loads, and then decides whether the entry counts, so that a
+// GPU has the loads of many entries in flight. What it loads from must therefore exist even when empty (api.cpp sees to
+// it). `usual()` says that a list's types are those that engines have, and `as_usual()` tells the compiler.
 #pragma once
 
 #include <cstdint>
 
 #include "base/array_view.hpp"
 #include "base/host_device.hpp"
-#include "kv_cache/row_store.hpp"
 
 namespace raggedmla {
 
@@ -28,6 +31,33 @@ RAGGEDMLA_HOST_DEVICE inline std::int64_t bounded(std::int64_t value) {
 }
 
 RAGGEDMLA_HOST_DEVICE inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+/// A block table as lists read it: cut down to slots that fit i32, its division by the page size made a multiplication.
+struct SlotTable {
+  IntArray entries;  // [requests, columns]
+  std::int64_t requests = 0;
+  std::int64_t rows = 0;   // logical rows per request that the columns reach, at most 2^31
+  std::int64_t pages = 0;  // page numbers are in [0, pages)
+  std::uint32_t rows_per_page = 1, magic = 0, shift = 0;
+
+  /// magic = ceil(2^shift / rows_per_page) with shift = 31 + ceil(log2(rows_per_page)): exact for rows below 2^31.
+  void set_rows_per_page(std::uint32_t value) {
+    rows_per_page = value;
+    for (shift = 31; (std::uint64_t{1} << (shift - 31)) < value;) ++shift;
+    magic = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + value - 1) / value);
+  }
+
+  /// The slot of a request's row, -1 where the table holds nothing. `begin`: offset of the request's entries.
+  RAGGEDMLA_HOST_DEVICE std::int32_t slot(std::int64_t begin, std::int64_t row) const {
+    const bool inside = static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(rows);
+    const std::uint32_t logical = inside ? static_cast<std::uint32_t>(row) : 0;
+    const auto column = static_cast<std::uint32_t>((std::uint64_t{logical} * magic) >> shift);
+    const std::int64_t page = entries.gather(begin + column * entries.stride1);
+    const bool held = inside && static_cast<std::uint64_t>(page) < static_cast<std::uint64_t>(pages);
+    const std::uint32_t slot = static_cast<std::uint32_t>(page) * rows_per_page + (logical - column * rows_per_page);
+    return held ? static_cast<std::int32_t>(slot) : -1;
+  }
+};
 
 // ---- where queries stand -------------------------------------------------------------------------------------------
 
@@ -113,13 +143,13 @@ struct WindowRange {
 struct CompressedRange {
   QueryPlaces places;
   ByteMask valid;
-  std::int64_t ratio = 1;
+  std::uint32_t ratio = 1;  // in 32 bits: positions are, and a GPU divides them four times as fast
   std::int64_t width = 0;
 
   RAGGEDMLA_HOST_DEVICE RowRange operator()(std::int64_t t) const {
     const QueryPlace place = places(t);
     if (place.request < 0 || !valid(t)) return {-1, 0, 0};
-    return {place.request, 0, smaller((place.position + 1) / ratio, width)};
+    return {place.request, 0, smaller(static_cast<std::uint32_t>(place.position + 1) / ratio, width)};
   }
 };
 
@@ -131,22 +161,34 @@ struct DenseList {
   IntArray indices, lengths;
   std::int64_t queries = 0, width = 0;
   std::int64_t lowest = 0, highest = 0;  // entries outside become holes: row_limit, or what fits i32
+  bool limited_i32 = false;              // whether that changes entries that are i32 already
 
   struct Row {
     std::int64_t length;
     std::int64_t begin;  // offset of entry 0 in `indices`
   };
   RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
-    return {lengths ? clamp_index(lengths(t), 0, width) : width, t * indices.stride0};
+    return {lengths ? clamp_index(lengths.gather(t * lengths.stride0), 0, width) : width, t * indices.stride0};
   }
   RAGGEDMLA_HOST_DEVICE std::int32_t limited(std::int64_t value) const {
     return value >= lowest && value <= highest ? static_cast<std::int32_t>(value) : -1;
   }
+  /// limited() for i32 entries, in 32 bits.
+  RAGGEDMLA_HOST_DEVICE std::int32_t limited_word(std::int32_t value) const {
+    const bool kept = value >= static_cast<std::int32_t>(lowest) && value <= static_cast<std::int32_t>(highest);
+    return kept ? value : -1;
+  }
   RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
-    return limited(indices.at_offset(row.begin + j * indices.stride1));
+    return limited(indices.gather(row.begin + j * indices.stride1));
   }
   /// Rows are packed i32: backends may copy them in wide words.
   RAGGEDMLA_HOST_DEVICE bool packed() const { return !indices.wide && indices.stride1 == 1; }
+  RAGGEDMLA_HOST_DEVICE bool usual() const { return !indices.wide; }
+  RAGGEDMLA_HOST_DEVICE auto as_usual() const {
+    auto list = *this;
+    list.indices.wide = false;
+    return list;
+  }
 };
 
 /// translate_topk: top-k entries as slots, without those that the block table does not hold.
@@ -154,22 +196,28 @@ struct TranslatedList {
   static constexpr bool drops_holes = true;
   IntArray topk, lengths, request_of_query;
   ByteMask valid;
-  BlockTable table;
+  SlotTable table;
   std::int64_t queries = 0, width = 0;
 
   struct Row {
     std::int64_t length;
     std::int64_t begin;
-    std::int64_t request;
+    std::int64_t table_begin;
   };
   RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
     const std::int64_t request = request_of_query(t);
     const bool empty = !valid(t) || request < 0 || request >= table.requests;
     const std::int64_t length = empty ? 0 : (lengths ? clamp_index(lengths(t), 0, width) : width);
-    return {length, t * topk.stride0, request};
+    return {length, t * topk.stride0, empty ? 0 : request * table.entries.stride0};
   }
   RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
-    return static_cast<std::int32_t>(table.slot(row.request, topk.at_offset(row.begin + j * topk.stride1)));
+    return table.slot(row.table_begin, topk.gather(row.begin + j * topk.stride1));
+  }
+  RAGGEDMLA_HOST_DEVICE bool usual() const { return !topk.wide && !table.entries.wide; }
+  RAGGEDMLA_HOST_DEVICE auto as_usual() const {
+    auto list = *this;
+    list.topk.wide = list.table.entries.wide = false;
+    return list;
   }
 };
 
@@ -178,22 +226,29 @@ template <class Range>
 struct RangeList {
   static constexpr bool drops_holes = false;
   Range range;
-  BlockTable table;
+  SlotTable table;
   bool through_table = false;
   std::int64_t queries = 0, width = 0;
 
   struct Row {
     std::int64_t length;
     std::int64_t first;
-    std::int64_t request;
+    std::int64_t table_begin;
   };
   RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
     const RowRange rows = range(t);
-    return {rows.count, rows.first, rows.request};
+    return {rows.count, rows.first, rows.request * table.entries.stride0};
   }
   RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
     const std::int64_t logical = row.first + j;
-    return static_cast<std::int32_t>(through_table ? table.slot(row.request, logical) : logical);
+    return through_table ? table.slot(row.table_begin, logical) : static_cast<std::int32_t>(logical);
+  }
+  RAGGEDMLA_HOST_DEVICE bool usual() const { return through_table && !table.entries.wide; }
+  RAGGEDMLA_HOST_DEVICE auto as_usual() const {
+    auto list = *this;
+    list.through_table = true;
+    list.table.entries.wide = false;
+    return list;
   }
 };
 
@@ -203,7 +258,8 @@ struct CombinedList {
   IntArray topk, gathered;
   std::int64_t topk_width = 0;
   QueryPlaces places;
-  std::int64_t rows_per_request = 0, compressed_rows = 0, ratio = 1, window = 0;
+  std::int64_t rows_per_request = 0, compressed_rows = 0, window = 0;
+  std::uint32_t ratio = 1;
   std::int64_t queries = 0, width = 0;
 
   struct Row {
@@ -216,20 +272,25 @@ struct CombinedList {
     const QueryPlace place = places(t);
     if (place.request < 0) return {0, 0, 0, 0, 0};
     const std::int64_t visible = place.position + 1;
-    const std::int64_t topk_count = smaller(visible / ratio, topk_width), window_count = smaller(visible, window);
+    const std::int64_t topk_count = smaller(static_cast<std::uint32_t>(visible) / ratio, topk_width);
+    const std::int64_t window_count = smaller(visible, window);
     const std::int64_t gathered_start = place.sequence_length - bounded(gathered(place.request));
     return {topk_count + window_count, t * topk.stride0, topk_count, place.request * rows_per_request,
             visible - window_count - gathered_start};
   }
   RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
-    if (j < row.topk_count) {
-      const std::int64_t compressed = topk.at_offset(row.topk_begin + j * topk.stride1);
-      const bool held = compressed >= 0 && compressed < compressed_rows;
-      return held ? static_cast<std::int32_t>(row.request_base + compressed) : -1;
-    }
-    const std::int64_t token = row.window_first + (j - row.topk_count);
-    const bool held = token >= 0 && token < rows_per_request - compressed_rows;
-    return held ? static_cast<std::int32_t>(row.request_base + compressed_rows + token) : -1;
+    const bool from_topk = j < row.topk_count;
+    const std::int64_t compressed = topk.gather(row.topk_begin + (from_topk ? j : 0) * topk.stride1);
+    const std::int64_t local = from_topk ? compressed : row.window_first + (j - row.topk_count);
+    const std::int64_t rows = from_topk ? compressed_rows : rows_per_request - compressed_rows;
+    const std::int64_t base = row.request_base + (from_topk ? 0 : compressed_rows);
+    return local >= 0 && local < rows ? static_cast<std::int32_t>(base + local) : -1;
+  }
+  RAGGEDMLA_HOST_DEVICE bool usual() const { return !topk.wide; }
+  RAGGEDMLA_HOST_DEVICE auto as_usual() const {
+    auto list = *this;
+    list.topk.wide = false;
+    return list;
   }
 };
 

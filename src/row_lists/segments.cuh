@@ -21,14 +21,10 @@ template <class List>
 class EntrySegment {
  public:
   __device__ void load(const List& list, const typename List::Row& row, std::int64_t first) {
-#pragma unroll
-    for (int i = 0; i < lane_entries; ++i) {
-      const std::int64_t j = first + lane_index() + i * warp_lanes;
-      entries_[i] = j < row.length ? list.entry(row, j) : -1;
-    }
+    list.usual() ? load_entries(list.as_usual(), row, first) : load_entries(list, row, first);
   }
   /// Writes the first `count` entries.
-  __device__ void store(std::int32_t* destination, std::int64_t step, std::int64_t count) const {
+  __device__ void store(std::int32_t* destination, std::int64_t step, int count) const {
 #pragma unroll
     for (int i = 0; i < lane_entries; ++i) {
       const int j = lane_index() + i * warp_lanes;
@@ -37,6 +33,19 @@ class EntrySegment {
   }
 
  private:
+  __device__ void load_entries(const List& list, const typename List::Row& row, std::int64_t first) {
+    if (first < row.length) {
+#pragma unroll
+      for (int i = 0; i < lane_entries; ++i) {
+        entries_[i] = list.entry(row, smaller(first + lane_index() + i * warp_lanes, row.length - 1));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < lane_entries; ++i) {
+      if (first + lane_index() + i * warp_lanes >= row.length) entries_[i] = -1;
+    }
+  }
+
   std::int32_t entries_[lane_entries];
 };
 
@@ -46,13 +55,19 @@ class EntrySegment {
 /// before the first boundary, a lane stores the last 4 - head of its own words and the first `head` of its neighbour's.
 class WordSegment {
  public:
-  __device__ void load(const std::int32_t* source, std::int64_t count) {
+  __device__ void load(const std::int32_t* source, int count) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(source) % sizeof(int4) == 0;
+    const auto* fours = reinterpret_cast<const int4*>(source) + lane_index();
+    if (aligned && count == segment_entries) {  // the rule in long lists; nothing to decide per word
+#pragma unroll
+      for (int i = 0; i < vectors; ++i) words_[i] = fours[i * warp_lanes];
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < vectors; ++i) {
       const int w = word(i);
       if (aligned && w + 4 <= count) {
-        words_[i] = *reinterpret_cast<const int4*>(source + w);
+        words_[i] = fours[i * warp_lanes];
       } else {
         words_[i].x = w < count ? source[w] : 0;
         words_[i].y = w + 1 < count ? source[w + 1] : 0;
@@ -62,19 +77,27 @@ class WordSegment {
     }
   }
   __device__ void load(const DenseList& list, const DenseList::Row& row, std::int64_t first) {
-    load(static_cast<const std::int32_t*>(list.indices.data) + row.begin + first, row.length - first);
+    load(static_cast<const std::int32_t*>(list.indices.data) + row.begin + first,
+         static_cast<int>(clamp_index(row.length - first, 0, segment_entries)));
+    if (!list.limited_i32) return;
 #pragma unroll
     for (int4& four : words_) {
-      four.x = list.limited(four.x);
-      four.y = list.limited(four.y);
-      four.z = list.limited(four.z);
-      four.w = list.limited(four.w);
+      four.x = list.limited_word(four.x);
+      four.y = list.limited_word(four.y);
+      four.z = list.limited_word(four.z);
+      four.w = list.limited_word(four.w);
     }
   }
 
   /// Writes the first `count` words to consecutive addresses.
-  __device__ void store(std::int32_t* destination, std::int64_t /*step*/, std::int64_t count) const {
+  __device__ void store(std::int32_t* destination, std::int64_t /*step*/, int count) const {
     const int head = static_cast<int>(-(reinterpret_cast<std::uintptr_t>(destination) / sizeof(std::int32_t)) % 4);
+    if (head == 0 && count == segment_entries) {
+      auto* fours = reinterpret_cast<int4*>(destination) + lane_index();
+#pragma unroll
+      for (int i = 0; i < vectors; ++i) fours[i * warp_lanes] = words_[i];
+      return;
+    }
     if (lane_index() == 0) {
       if (head > 0 && count > 0) destination[0] = words_[0].x;
       if (head > 1 && count > 1) destination[1] = words_[0].y;

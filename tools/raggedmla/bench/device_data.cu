@@ -94,8 +94,8 @@ __global__ void copy_kernel(uint4* target, const uint4* source, std::int64_t cou
 
 /// One block per query; `row_bytes / 16` neighbouring threads read a row, eight rows in flight a thread.
 __global__ void gather_kernel(const std::uint8_t* rows, std::int64_t pitch, int chunks, const std::int32_t* indices,
-                              std::int64_t length, uint4* sink) {
-  const std::int32_t* list = indices + static_cast<std::int64_t>(blockIdx.x) * length;
+                              std::int64_t tokens, std::int64_t length, uint4* sink) {
+  const std::int32_t* list = indices + static_cast<std::int64_t>(blockIdx.x) % tokens * length;
   const int chunk = static_cast<int>(threadIdx.x) % chunks, step = static_cast<int>(blockDim.x) / chunks;
   uint4 sum = make_uint4(0, 0, 0, 0);
 #pragma unroll 8
@@ -191,11 +191,12 @@ void copy_bytes(void* target, const void* source, std::int64_t bytes, Stream str
 }
 
 void gather_rows_only(const void* rows, std::int64_t pitch, std::int64_t row_bytes, const std::int32_t* indices,
-                      std::int64_t tokens, std::int64_t length, void* sink, Stream stream) {
+                      std::int64_t tokens, std::int64_t length, std::int64_t blocks, void* sink, Stream stream) {
   const int chunks = static_cast<int>(row_bytes / 16);
   const auto threads = static_cast<unsigned>(chunks * (512 / chunks));
-  gpu::launch(gather_kernel, dim3(static_cast<unsigned>(tokens)), dim3(threads), 0, stream,
-              static_cast<const std::uint8_t*>(rows), pitch, chunks, indices, length, static_cast<uint4*>(sink));
+  gpu::launch(gather_kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads), 0, stream,
+              static_cast<const std::uint8_t*>(rows), pitch, chunks, indices, tokens, length,
+              static_cast<uint4*>(sink));
 }
 
 void time_stamp(std::uint64_t* nanoseconds, Stream stream) {

@@ -33,9 +33,10 @@ void fill_sequence(std::int32_t* data, std::int64_t count, std::int64_t first, s
 /// target = source, 16 bytes a thread: the copy ceiling.
 void copy_bytes(void* target, const void* source, std::int64_t bytes, Stream stream);
 
-/// Reads the rows that dense lists name, `row_bytes` each at `pitch`, and keeps nothing: the gather ceiling.
+/// Reads the rows that dense lists name, `row_bytes` each at `pitch`, and keeps nothing: the gather ceiling. Block b
+/// reads list b % tokens, so that a few lists can fill the device as well.
 void gather_rows_only(const void* rows, std::int64_t pitch, std::int64_t row_bytes, const std::int32_t* indices,
-                      std::int64_t tokens, std::int64_t length, void* sink, Stream stream);
+                      std::int64_t tokens, std::int64_t length, std::int64_t blocks, void* sink, Stream stream);
 
 /// Writes the device's nanosecond clock: begin and end of a neighbouring kernel, as the device sees them.
 void time_stamp(std::uint64_t* nanoseconds, Stream stream);

@@ -70,9 +70,11 @@ double Bench::time_host(const std::function<void(Stream)>& call) const {
 double Bench::gather_rate(const void* rows, std::int64_t pitch, std::int64_t row_bytes, const std::int32_t* indices,
                           std::int64_t tokens, std::int64_t length) const {
   const host::Memory sink = allocate(256);
-  const double us = time_graph(
-      1, [&](int, Stream s) { gather_rows_only(rows, pitch, row_bytes, indices, tokens, length, sink.data(), s); });
-  return static_cast<double>(tokens) * static_cast<double>(length) * static_cast<double>(row_bytes) / us * micro;
+  const std::int64_t blocks = std::max<std::int64_t>(tokens, 4096);  // a ceiling is measured on a full device
+  const double us = time_graph(1, [&](int, Stream s) {
+    gather_rows_only(rows, pitch, row_bytes, indices, tokens, length, blocks, sink.data(), s);
+  });
+  return static_cast<double>(blocks) * static_cast<double>(length) * static_cast<double>(row_bytes) / us * micro;
 }
 
 Workspace Bench::workspace(std::vector<host::Memory>& owner, std::size_t bytes) const {
@@ -92,6 +94,10 @@ void run_suites(Bench& bench) {
   }
   bench.ceilings.copy_bytes_per_second = measure_copy(bench);
   bench.ceilings.matrix = measure_matrix_rate(bench.options.device);
+  const host::Memory stamp = bench.allocate(256);
+  const auto empty = [&](Stream stream) { time_stamp(static_cast<std::uint64_t*>(stamp.data()), stream); };
+  bench.ceilings.launch_host_microseconds = bench.time_host(empty);
+  bench.ceilings.node_microseconds = bench.time_graph(1, [&](int, Stream stream) { empty(stream); });
   for (const auto& [name, run] : suites) {
     const auto& wanted = bench.options.suites;
     if (wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end()) run(bench);
@@ -100,12 +106,16 @@ void run_suites(Bench& bench) {
 
 std::string table(const Bench& bench) {
   const DeviceInfo& info = device_info(bench.options.device);
-  std::string text = fmt::format("{} ({}), {} multiprocessors\ncopy {:.2f} TB/s; matrix {}\n", info.name,
-                                 info.architecture, info.multiprocessors, bench.ceilings.copy_bytes_per_second / 1e12,
-                                 bench.ceilings.matrix.flops_per_second > 0
-                                     ? fmt::format("{:.0f} TFLOP/s ({})", bench.ceilings.matrix.flops_per_second / 1e12,
-                                                   bench.ceilings.matrix.source)
-                                     : "not measured: " + bench.ceilings.matrix.source);
+  std::string text = fmt::format(
+      "{} ({}), {} multiprocessors\ncopy {:.2f} TB/s; a kernel of one thread: {:.2f} us of host time, {:.2f} us a node "
+      "of "
+      "a replayed graph\nmatrix {}\n",
+      info.name, info.architecture, info.multiprocessors, bench.ceilings.copy_bytes_per_second / 1e12,
+      bench.ceilings.launch_host_microseconds, bench.ceilings.node_microseconds,
+      bench.ceilings.matrix.flops_per_second > 0
+          ? fmt::format("{:.0f} TFLOP/s ({})", bench.ceilings.matrix.flops_per_second / 1e12,
+                        bench.ceilings.matrix.source)
+          : "not measured: " + bench.ceilings.matrix.source);
   std::string suite;
   for (const Result& r : bench.results) {
     if (r.suite != suite) {
@@ -136,6 +146,8 @@ std::string json(const Bench& bench) {
       {"name", info.name}, {"architecture", info.architecture}, {"multiprocessors", info.multiprocessors}};
   document["version"] = build_info().version;
   document["ceilings"] = {{"copy_bytes_per_second", bench.ceilings.copy_bytes_per_second},
+                          {"launch_host_microseconds", bench.ceilings.launch_host_microseconds},
+                          {"node_microseconds", bench.ceilings.node_microseconds},
                           {"matrix_flops_per_second", bench.ceilings.matrix.flops_per_second},
                           {"matrix_source", bench.ceilings.matrix.source}};
   for (const Result& r : bench.results) {

@@ -23,6 +23,8 @@ struct Options {
 struct Ceilings {
   double copy_bytes_per_second = 0;  ///< read + written
   MatrixRate matrix;
+  double launch_host_microseconds = 0;  ///< of launching a kernel that does nothing: the floor of a call's host cost
+  double node_microseconds = 0;         ///< of such a kernel in a replayed graph
 };
 
 /// One line of a result table. Zero = does not apply.

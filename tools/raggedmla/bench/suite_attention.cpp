@@ -71,8 +71,8 @@ void measure(Bench& bench, const char* suite, const Shape& shape) {
     try {
       for (const auto& set : sets) set->prepare(kernel);
     } catch (const Error&) {
-      if (kernel == Schedule::Kernel::sm90) continue;  // no Hopper kernel takes this call
-      throw;
+      if (kernel != Schedule::Kernel::sm90) throw;
+      continue;  // no Hopper kernel takes this call
     }
     Result line = r;
     line.variant = name;

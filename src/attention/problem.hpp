@@ -101,7 +101,7 @@ struct RowList {
     std::int64_t slot = entry.value;
     if (kind == ListKind::range) {
       if (entry.row < 0) return -1;
-      slot = table.entries ? table.slot_in_page(entry.value, entry.row) : entry.value + entry.row;
+      slot = table.entries ? table.slot_in_page(entry.value, entry.row) : wrapping_sum(entry.value, entry.row);
     }
     return store.holds(slot) ? slot : -1;
   }

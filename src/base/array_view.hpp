@@ -66,6 +66,11 @@ struct ByteMask {
   RAGGEDMLA_HOST_DEVICE bool operator()(std::int64_t i) const { return data == nullptr || data[i * stride] != 0; }
 };
 
+/// a + b for an untrusted a and 0 <= b < 2^63: a sum that does not fit comes out negative, which is no row.
+RAGGEDMLA_HOST_DEVICE inline std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
 RAGGEDMLA_HOST_DEVICE inline std::int64_t clamp_index(std::int64_t value, std::int64_t low, std::int64_t high) {
   return value < low ? low : (value > high ? high : value);
 }

@@ -82,7 +82,9 @@ void Checker::tensor(const char* argument, const TensorView& view, std::initiali
     const bool fits = !__builtin_mul_overflow(view.shape[i] > 0 ? view.shape[i] - 1 : 0, view.stride[i], &extent) &&
                       !__builtin_add_overflow(last, extent, &last) &&
                       !__builtin_mul_overflow(count, view.shape[i], &count);
-    if (!fits || last >= INT64_MAX / 16) fail(argument, "is too large: sizes and strides overflow 63 bits");
+    // A stride counts even where no second element uses it: backends turn it into bytes.
+    if (!fits || last >= INT64_MAX / 16 || view.stride[i] >= INT64_MAX / 16)
+      fail(argument, "is too large: sizes and strides overflow 63 bits");
   }
   if (view.data == nullptr && count != 0) {
     fail(argument, "has a null pointer, expected " + raggedmla::shape_text(view));

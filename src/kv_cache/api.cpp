@@ -83,11 +83,11 @@ void gather_rows(const GatherRows& arguments, Stream stream) {
   problem.capacity = out.shape[1] - offset;
   problem.out_stride_request = out.stride[0] * bf16_bytes;
   problem.out_stride_row = out.stride[1] * bf16_bytes;
-  problem.out = static_cast<std::uint8_t*>(out.data) + offset * problem.out_stride_row;
 
   const Device device = checker.device();
   require_backend("gather_rows", device);
   if (problem.tasks() == 0) return;
+  problem.out = static_cast<std::uint8_t*>(out.data) + offset * problem.out_stride_row;
   if (device.type == DeviceType::cpu) return cpu::gather_rows(problem);
   if constexpr (with_gpu) gpu::gather_rows(problem, device.index, stream);
 }

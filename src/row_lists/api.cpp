@@ -89,6 +89,14 @@ void at_least(const Checker& check, const char* argument, std::int64_t value, st
   });
 }
 
+/// T where no tensor of the queries bounds it; the outputs do, once it can be added to.
+std::int64_t checked_query_count(const Checker& check, std::int64_t count) {
+  at_least(check, "query_count", count, 0);
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  check.require(count <= most, [&] { return "query_count is " + std::to_string(count) + ", expected at most 2^40"; });
+  return count;
+}
+
 /// An array that entries can be loaded from even if the real one holds nothing; what comes is never used.
 IntArray loadable(const IntArray& array, const TensorView& view, const IntArray& stand_in) {
   return view.size() > 0 ? array : IntArray{stand_in.data, 0, 0, stand_in.wide};
@@ -146,8 +154,7 @@ struct RangeCall : ListCall<RangeList<Range>> {
 template <class Range, class Arguments>
 RangeCall<Range> range_call(Checker& check, const Arguments& arguments, Range range) {
   RangeCall<Range> call;
-  const std::int64_t queries = arguments.query_count;
-  at_least(check, "query_count", queries, 0);
+  const std::int64_t queries = checked_query_count(check, arguments.query_count);
   at_least(check, "width", arguments.width, 0);
 
   call.list.through_table = arguments.block_table.has_value();
@@ -252,8 +259,7 @@ ListCall<TranslatedList> checked(Checker& check, const TranslateTopk& arguments)
 ListCall<CombinedList> checked(Checker& check, const Combine& arguments) {
   ListCall<CombinedList> call;
   CombinedList& list = call.list;
-  list.queries = arguments.query_count;
-  at_least(check, "query_count", list.queries, 0);
+  list.queries = checked_query_count(check, arguments.query_count);
   at_least(check, "ratio", arguments.ratio, 1);
   at_least(check, "window", arguments.window, 0);
   at_least(check, "compressed_rows", arguments.compressed_rows, 0);

@@ -25,7 +25,7 @@ template <class List>
 std::int64_t emit_row(const List& list, std::int64_t t, std::int32_t* destination, std::int64_t step) {
   const auto row = list.row(t);
   if constexpr (requires { list.packed(); }) {
-    if (list.packed() && step == 1) {
+    if (row.length > 0 && list.packed() && step == 1) {
       const std::int32_t* source = static_cast<const std::int32_t*>(list.indices.data) + row.begin;
       std::transform(source, source + row.length, destination,
                      [&](std::int32_t entry) { return list.limited_word(entry); });

@@ -201,11 +201,17 @@ def timeline(call):
         events = json.loads(Path(file.name).read_text())["traceEvents"]
     lanes = {"kernel": "device", "gpu_memcpy": "device", "gpu_memset": "device", "cuda_runtime": "host",
              "cuda_driver": "host"}
-    events = sorted((e for e in events if e.get("cat") in lanes and e.get("ph") == "X"), key=lambda e: e["ts"])
-    pause = max(range(1, len(events)), key=lambda i: events[i]["ts"] - events[i - 1]["ts"] - events[i - 1]["dur"])
-    second = [e for e in events[pause:] if e["name"] != "cudaDeviceSynchronize"]
-    begin = second[0]["ts"]
-    return [[lanes[e["cat"]], short_name(e["name"]), round(e["ts"] - begin, 2), round(e["dur"], 2)] for e in second]
+    events = [e for e in events
+              if e.get("cat") in lanes and e.get("ph") == "X" and e["name"] != "cudaDeviceSynchronize"]
+    second = after_longest_pause(sorted(events, key=lambda e: e["ts"]))
+    return [[lanes[e["cat"]], short_name(e["name"]), round(e["ts"] - second[0]["ts"], 2), round(e["dur"], 2)]
+            for e in second]
+
+
+def after_longest_pause(events):
+    """The events, in order of time, that follow the longest time in which nothing began."""
+    pauses = [later["ts"] - earlier["ts"] for earlier, later in zip(events, events[1:], strict=False)]
+    return events[pauses.index(max(pauses)) + 1 :]
 
 
 def short_name(name):

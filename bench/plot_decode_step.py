@@ -1,9 +1,10 @@
 """Draws the timeline of bench/decode_step.py: what the host and the device do during the first layers of one step.
 
-    python bench/plot_decode_step.py TIMELINE.json OUT.png [--milliseconds 2.5]
+    python bench/plot_decode_step.py TIMELINE.json[.gz] OUT.png [--milliseconds 2.5]
 """
 
 import argparse
+import gzip
 import json
 from pathlib import Path
 
@@ -22,8 +23,8 @@ COLORS = {"attention": "#2a6f97", "lists": "#e07a2f", "wait": "#c1121f", "launch
 
 def kind(lane, name):
     if lane == "device":
-        return "attention" if any(word in name for word in ("attention", "decode_kernel", "::merge")) else "lists"
-    return "wait" if "Synchronize" in name or "Memcpy" in name else "launch"
+        return "attention" if any(word in name for word in ("attenti", "decode_kernel", "::merge")) else "lists"
+    return "wait" if "Synchronize" in name else "launch"
 
 
 def draw(axis, events, until_us):
@@ -46,7 +47,8 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--milliseconds", type=float, default=2.5)
     arguments = parser.parse_args()
-    lanes = json.loads(arguments.timeline.read_text())
+    data = arguments.timeline.read_bytes()
+    lanes = json.loads(gzip.decompress(data) if arguments.timeline.suffix == ".gz" else data)
     figure, axes = plt.subplots(len(lanes), 1, figsize=(12, 1.7 * len(lanes) + 0.8), sharex=True, layout="constrained")
     for axis, (name, events) in zip(axes, lanes.items(), strict=True):
         draw(axis, events, arguments.milliseconds * 1e3)

@@ -1,5 +1,7 @@
 """Host time of single calls from Python: until the call returns, on an otherwise idle GPU (or on the CPU, no rows).
 
+"No queries" is the call without a kernel launch: Python, checks and schedule. One launch by PyTorch is there for scale.
+
     python bench/python_host_cost.py [--json FILE]
 """
 
@@ -37,7 +39,12 @@ def calls(device):
                 raggedmla.Segment(raggedmla.PagedKv(pages), raggedmla.DenseRows(topk, lengths))]
 
     kept = segments()
+    no_q, no_out, no_rows = q[:0], out[:0], raggedmla.DenseRows(window[:0], lengths[:0])
+    none = [raggedmla.Segment(raggedmla.PagedKv(pages), no_rows)] * 2
+    counter = torch.zeros(1, device=device)
     return {
+        "attention, no queries": lambda: raggedmla.attention(no_q, none, sink, out=no_out, workspace=workspace),
+        "PyTorch: add_ of one element": lambda: counter.add_(1),
         "attention, two segments, kept": lambda: raggedmla.attention(q, kept, sink, out=out, workspace=workspace),
         "attention, two segments, made per call":
             lambda: raggedmla.attention(q, segments(), sink, out=out, workspace=workspace),

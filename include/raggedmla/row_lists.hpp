@@ -162,8 +162,8 @@ void compressed_rows(const CompressedRows& arguments, Workspace workspace = {}, 
 /// last `gathered[b]` window tokens from row N on. For a query at position pos of request b: first k = min((pos + 1) /
 /// ratio, K) entries `M * b + topk[t, i]` (-1 in place where the entry is outside [0, N)), then s = min(pos + 1,
 /// window) entries `M * b + N + (pos - s + 1 + i) - (sequence length - gathered[b])`
-/// (-1 where that token is not among the request's window rows [N, M)). Length k + s. Layers without compressed rows pass no topk.
-/// Source: vLLM prefill `combine_topk_swa_indices`.
+/// (-1 where that token is not among the request's window rows [N, M)). Length k + s. Layers without compressed rows
+/// pass no topk. Source: vLLM prefill `combine_topk_swa_indices`.
 struct Combine {
   OptionalTensor topk;  ///< `[T, K]` i32 or i64
   RequestQueries queries;

@@ -76,8 +76,7 @@ SegmentProblem flatten_segment(Checker& checker, int index, const Segment& segme
   return problem;
 }
 
-// ---- tensors that both operators have
-// --------------------------------------------------------------------------------
+// ---- tensors that both operators have -------------------------------------------------------------------------------
 
 /// `[T, H]` f32, optional; absent leaves the pointer null.
 void flatten_per_head(Checker& checker, const char* argument, const OptionalTensor& view, std::int64_t tokens,
@@ -115,8 +114,7 @@ void flatten_results(Checker& checker, const Arguments& arguments, Problem& prob
                    problem.lse_stride_head);
 }
 
-// ---- the calls
-// -------------------------------------------------------------------------------------------------------
+// ---- the calls ------------------------------------------------------------------------------------------------------
 
 void flatten_epilogue(Checker& checker, const Epilogue& epilogue, AttentionProblem& problem) {
   if (epilogue.kind == Epilogue::Kind::none) return;

@@ -47,8 +47,7 @@ std::size_t thread_bytes(const TileKernel& kernel, const Plan& plan) {
   return (kernel.scratch_bytes(plan.group_heads) + 255) / 256 * 256;
 }
 
-// ---- the end of a head
-// -----------------------------------------------------------------------------------------------
+// ---- the end of a head ----------------------------------------------------------------------------------------------
 
 void inverse_rope(const AttentionProblem& problem, std::int64_t t, float* out) {
   if (problem.cos_sin == nullptr) return;
@@ -84,8 +83,7 @@ void finish_head(const AttentionProblem& problem, const TileKernel& kernel, std:
   }
 }
 
-// ---- units
-// -----------------------------------------------------------------------------------------------------------
+// ---- units ----------------------------------------------------------------------------------------------------------
 
 struct Unit {
   std::int64_t t, first_head;

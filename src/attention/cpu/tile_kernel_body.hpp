@@ -127,8 +127,7 @@ struct TileKernelBody {
     }
   }
 
-  // ---- gather
-  // --------------------------------------------------------------------------------------------------------
+  // ---- gather -------------------------------------------------------------------------------------------------------
 
   static void stage_bf16(Element* target, const std::uint16_t* source, int channels) {
     for (int c = 0; c < channels; c += lanes) Isa::stage_bf16(target + c, source + c);
@@ -219,8 +218,7 @@ struct TileKernelBody {
     int lines_per_step_ = 0, row_ = 0, line_ = 0;
   };
 
-  // ---- S = q K^T
-  // -----------------------------------------------------------------------------------------------------
+  // ---- S = q K^T ----------------------------------------------------------------------------------------------------
 
   static void score_block(const Panels& p, int h0, int r0) {
     const Element* q = p.q + h0 * width;
@@ -244,8 +242,7 @@ struct TileKernelBody {
     }
   }
 
-  // ---- softmax
-  // -------------------------------------------------------------------------------------------------------
+  // ---- softmax ------------------------------------------------------------------------------------------------------
 
   /// e^x for x <= 0, to a unit in the last place: Taylor series of degree 7 on |r| <= ln(2) / 2 (error 5e-9). Exactly 0
   /// below -87, where floats turn subnormal; NaN stays NaN.
@@ -289,8 +286,7 @@ struct TileKernelBody {
     p.maximum[h] = now;
   }
 
-  // ---- out = out * rescale + P V
-  // -------------------------------------------------------------------------------------
+  // ---- out = out * rescale + P V ------------------------------------------------------------------------------------
 
   static void accumulate_block(const Panels& p, int h0, int c0, int rows) {
     float* out = p.out + h0 * value_width + c0;
@@ -317,8 +313,7 @@ struct TileKernelBody {
     }
   }
 
-  // ---- output
-  // --------------------------------------------------------------------------------------------------------
+  // ---- output -------------------------------------------------------------------------------------------------------
 
   static void store(void* target, bool as_f32, const float* values, float factor, int channels) {
     const Vector factors = Isa::broadcast(factor);

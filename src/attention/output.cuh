@@ -4,6 +4,7 @@
 #include "attention/problem.hpp"
 #include "base/bfloat16.hpp"
 #include "gpu/runtime.hpp"
+#include "raggedmla/kv_cache.hpp"
 
 namespace raggedmla::gpu {
 

@@ -67,7 +67,7 @@ class RowPipeline {
     left_ = static_cast<int>(parts[0].end - parts[0].begin);
     fetch();
     resolve(0);
-    fetch();
+    if (!shape.fetch_late) fetch();
     __syncthreads();
     return part_count;
   }
@@ -82,52 +82,49 @@ class RowPipeline {
     return at<std::uint32_t>(layout.valid)[tile % ring * (shape.rows / 16) + group];
   }
 
-  /// Before the products of a tile: if it is the first of its batch, resolves the batch after its own.
+  /// Before the products of a tile: if the first copy of the next batch follows in the next iteration, resolves it.
   __device__ void resolve_ahead(int tile) {
-    if (tile % batch_tiles == 0 && tile + batch_tiles < tiles_) resolve(tile + batch_tiles);
+    if (!shape.fetch_late && batch_begins(tile + shape.stages)) resolve(tile + shape.stages);
   }
-  /// After the products: fetches the batch after that.
+  /// After the products of the same tile: fetches the batch after that.
   __device__ void fetch_ahead(int tile) {
-    if (tile % batch_tiles == 0 && tile + batch_tiles < tiles_) fetch();
+    if (!shape.fetch_late && batch_begins(tile + shape.stages)) fetch();
+  }
+  /// For bench/ablation: both at once, when the tile's rows are about to be copied.
+  __device__ void fetch_now(int tile) {
+    if (!batch_begins(tile)) return;
+    fetch();
+    resolve(tile);
+  }
+  /// For bench/ablation: sets absent rows, which are zero already, to zero.
+  __device__ void mask(int tile) {
+    for (int i = 0; i < rows_of_warp; ++i) {
+      const int row = first_row() + i;
+      const bool valid = valid_rows(tile, row / 16) >> row % 16 & 1;
+      for (int chunk = lane_index(); chunk < row_tile::chunks; chunk += warp_lanes) {
+        const SharedAddress place = stage(tile) + row_tile::offset(row, chunk);
+        const Words<4> channels = load_shared<Words<4>>(place);
+        store_shared(place, valid ? channels : Words<4>{});
+      }
+    }
   }
 
-  /// Starts the copies of a resolved tile's rows into its stage: bf16 rows to their place; fp8 rows, 576 bytes, to the
-  /// end of theirs, where the 64 bf16 channels already stand right.
+  /// Starts the copies of a resolved tile's rows, if there is such a tile, into its stage: bf16 rows to their place;
+  /// fp8 rows, 576 bytes, to the end of theirs, where the 64 bf16 channels already stand right.
   __device__ void start_copy(int tile) {
-    const std::uint64_t* addresses = at<std::uint64_t>(layout.addresses) + tile % ring * shape.rows;
-    const int row = warp_index() * rows_of_warp, lane = lane_index();
-    // All addresses first: no load from shared memory may pass a copy into it.
-    std::uint64_t address[rows_of_warp];
-#pragma unroll
-    for (int i = 0; i < rows_of_warp; ++i) address[i] = addresses[row + i];
     copies_.begin();
+    if (tile >= tiles_) return;
+    std::uint32_t valid = 0xFFFFu;
+#pragma unroll
+    for (int group = 0; group < shape.rows / 16; ++group) valid &= valid_rows(tile, group);
     if (store_kind(tile) == StoreKind::bf16) {
-      constexpr int copies_of_row = row_tile::chunks / warp_lanes;
-      const SharedAddress first = stage(tile) + row_tile::offset(row, lane);
-#pragma unroll
-      for (int i = 0; i < rows_of_warp; ++i) {
-#pragma unroll
-        for (int k = 0; k < copies_of_row; ++k) {
-          const SharedAddress target = row_tile::next_row(first, i) + static_cast<SharedAddress>(k * warp_lanes * 16);
-          start_chunk(i * copies_of_row + k, target, address[i], lane + k * warp_lanes);
-        }
+      if (valid == 0xFFFFu) {
+        copy_bf16_rows<true>(tile);
+      } else {
+        copy_bf16_rows<false>(tile);
       }
     } else {
-      // The first 32 (or all 36) chunks of one row after another, and then what is left of all the warp's rows.
-      constexpr int lead = fp8_chunks < warp_lanes ? fp8_chunks : warp_lanes, rest = fp8_chunks - lead;
-      constexpr int first_chunk = row_tile::chunks - fp8_chunks;
-      const SharedAddress first = stage(tile) + row_tile::offset(row, first_chunk + lane);
-#pragma unroll
-      for (int i = 0; i < rows_of_warp; ++i) {
-        if (lane < lead) start_chunk(i, row_tile::next_row(first, i), address[i], lane);
-      }
-      if constexpr (rest > 0) {
-        const int chunk = lead + lane % rest, last_row = row + lane / rest;
-        if (lane < rest * rows_of_warp) {
-          start_chunk(rows_of_warp, stage(tile) + row_tile::offset(last_row, first_chunk + chunk), addresses[last_row],
-                      chunk);
-        }
-      }
+      copy_fp8_rows(tile);
     }
   }
   __device__ void commit() { copies_.commit(); }
@@ -154,14 +151,15 @@ class RowPipeline {
 
  private:
   static constexpr int fp8_chunks = v4_row.data_bytes / 16;
-  static constexpr int decode_rows_at_once = 1;
+  static constexpr int decode_rows_at_once = 2;
   static constexpr int copies_per_thread = shape.rows * row_tile::chunks / threads;
   static constexpr int rows_of_warp = shape.rows / shape.warps;
-  static constexpr std::uint64_t absent = 1;  // flag in a row address: nothing to read, rows are 16-byte aligned
   // The rows of a batch are divided among the warps, whole tiles to one or several neighbouring warps.
   static constexpr int warps_of_tile = shape.rows > warp_lanes ? shape.rows / warp_lanes : 1;
-  static constexpr int batch_tiles = shape.warps / warps_of_tile;
-  static_assert(ring_tiles(shape) == 2 * batch_tiles && shape.stages <= batch_tiles);
+  static constexpr int batch_tiles = gpu::batch_tiles(shape);
+  static_assert(ring_tiles(shape) == batch_tiles + shape.stages && shape.stages <= batch_tiles);
+
+  __device__ bool batch_begins(int tile) const { return tile % batch_tiles == 0 && tile < tiles_; }
 
   __device__ static int my_tile() { return warp_index() / warps_of_tile; }
   __device__ static int my_row() { return warp_index() % warps_of_tile * warp_lanes + lane_index(); }
@@ -198,11 +196,10 @@ class RowPipeline {
     const LaneMask mask = lanes_where(valid);
     if (my_row() >= shape.rows) return;
     const int entry = slot_of_ring * shape.rows + my_row();
-    const void* row = valid ? static_cast<const void*>(store.row(slot)) : problem_.q;
-    at<std::uint64_t>(layout.addresses)[entry] = reinterpret_cast<std::uint64_t>(row) | (valid ? 0 : absent);
+    const void* zeros = zero_row;
+    at<const void*>(layout.addresses)[entry] = valid ? store.row(slot) : zeros;
     if (store.kind != StoreKind::bf16) {
-      const void* source = valid ? static_cast<const void*>(store.scales(slot)) : problem_.q;
-      copy_8_bytes(stages_ + layout.scales + entry * 8, source, valid);
+      copy_8_bytes(stages_ + layout.scales + entry * 8, valid ? store.scales(slot) : zeros);
     }
     if (my_row() % 16 == 0) {
       at<std::uint32_t>(layout.valid)[slot_of_ring * (shape.rows / 16) + my_row() / 16] =
@@ -211,48 +208,88 @@ class RowPipeline {
     if (my_row() == 0) at<int>(layout.store_kinds)[slot_of_ring] = static_cast<int>(store.kind);
   }
 
-  __device__ void start_chunk(int i, SharedAddress target, std::uint64_t row, int chunk) {
-    const auto* source = reinterpret_cast<const std::uint8_t*>(row & ~absent) + chunk * 16;
-    copies_.start(i, target, source, (row & absent) == 0);
+  /// The addresses of this lane's chunk in the warp's rows. They are read before the first copy: no load from shared
+  /// memory may pass a copy into it.
+  __device__ void read_addresses(int tile, const std::uint8_t* (&address)[rows_of_warp]) const {
+    const std::uint8_t* const* addresses = at<const std::uint8_t*>(layout.addresses) + tile % ring * shape.rows;
+#pragma unroll
+    for (int i = 0; i < rows_of_warp; ++i) address[i] = addresses[first_row() + i];
+  }
+  __device__ static int first_row() { return warp_index() * rows_of_warp; }
+  __device__ static bool is_row(const std::uint8_t* address) {
+    return address != reinterpret_cast<const std::uint8_t*>(zero_row);
   }
 
-  /// A warp takes a row at a time: a lane turns 8 codes, 8 bytes in the row's last 576, into a 16-byte chunk. Codes at
-  /// byte 448 + 8j become chunk j, so that a warp's chunks only overwrite codes that it has read.
+  template <bool all_valid>
+  __device__ void copy_bf16_rows(int tile) {
+    constexpr int copies_of_row = row_tile::chunks / warp_lanes;
+    const SharedAddress first = stage(tile) + row_tile::offset(first_row(), lane_index());
+    const std::uint8_t* address[rows_of_warp];
+    read_addresses(tile, address);
+#pragma unroll
+    for (int i = 0; i < rows_of_warp; ++i) {
+#pragma unroll
+      for (int k = 0; k < copies_of_row; ++k) {
+        const int further = k * warp_lanes * 16;
+        copies_.start(i * copies_of_row + k, row_tile::next_row(first, i) + further,
+                      address[i] + lane_index() * 16 + further, all_valid || is_row(address[i]));
+      }
+    }
+  }
+
+  /// The first 32 (or all 36) chunks of one row after another, and then what is left of all the warp's rows.
+  __device__ void copy_fp8_rows(int tile) {
+    constexpr int lead = fp8_chunks < warp_lanes ? fp8_chunks : warp_lanes, rest = fp8_chunks - lead;
+    constexpr int first_chunk = row_tile::chunks - fp8_chunks;
+    const int lane = lane_index();
+    const SharedAddress first = stage(tile) + row_tile::offset(first_row(), first_chunk + lane);
+    const std::uint8_t* address[rows_of_warp];
+    read_addresses(tile, address);
+    const int rest_row = first_row() + (rest > 0 ? lane / (rest > 0 ? rest : 1) : 0);
+    const int rest_chunk = lead + (rest > 0 ? lane % (rest > 0 ? rest : 1) : 0);
+    const bool has_rest = lane < rest * rows_of_warp;
+    const std::uint8_t* rest_address =
+        has_rest ? at<const std::uint8_t*>(layout.addresses)[tile % ring * shape.rows + rest_row] : nullptr;
+#pragma unroll
+    for (int i = 0; i < rows_of_warp; ++i) {
+      if (lane < lead) copies_.start(i, row_tile::next_row(first, i), address[i] + lane * 16, is_row(address[i]));
+    }
+    if (has_rest) {
+      copies_.start(rows_of_warp, stage(tile) + row_tile::offset(rest_row, first_chunk + rest_chunk),
+                    rest_address + rest_chunk * 16, is_row(rest_address));
+    }
+  }
+
+  /// A lane turns 16 codes of a row, from the row's last 576 bytes, into two 16-byte chunks; a warp takes whole rows,
+  /// and has read all codes of a row before it overwrites them.
   template <Fp8Encoding encoding>
   __device__ void decode_rows(int tile) {
-    constexpr int chunks = v4_row.nope_width / 8;
-    constexpr int steps = (chunks + warp_lanes - 1) / warp_lanes;
-    constexpr int rows_at_once = decode_rows_at_once;
+    constexpr int lanes_of_row = v4_row.nope_width / 16;
     constexpr int first_code_chunk = row_tile::chunks - fp8_chunks;
-    const SharedAddress rows = stage(tile);
     const SharedAddress scales = stages_ + layout.scales + tile % ring * shape.rows * 8;
+    const int lane = lane_index() < lanes_of_row ? lane_index() : 0;  // the lanes behind repeat what the first one does
+    const int late = lane >> 2 & 1;  // which chunk is stored second: 8 lanes at a time reach all banks
+    const int first = warp_index() * rows_of_warp;
 #pragma unroll 1
-    for (int first = warp_index() * rows_at_once; first < shape.rows; first += shape.warps * rows_at_once) {
-      Words<2> codes[rows_at_once][steps];
-      std::uint8_t scale[rows_at_once][steps];
+    for (int batch = first; batch < first + rows_of_warp; batch += decode_rows_at_once) {
+      Words<4> codes[decode_rows_at_once];
+      std::uint8_t scale[decode_rows_at_once];
 #pragma unroll
-      for (int r = 0; r < rows_at_once; ++r) {
-#pragma unroll
-        for (int step = 0; step < steps; ++step) {
-          const int j = step * warp_lanes + lane_index();
-          if (j >= chunks) continue;
-          codes[r][step] =
-              load_shared<Words<2>>(rows + row_tile::offset(first + r, first_code_chunk + j / 2) + j % 2 * 8);
-          scale[r][step] = load_shared<std::uint8_t>(scales + (first + r) * 8 + j / 8);
-        }
+      for (int r = 0; r < decode_rows_at_once; ++r) {
+        const int row = batch + r;
+        codes[r] = load_shared<Words<4>>(stage(tile) + row_tile::offset(row, first_code_chunk + lane));
+        scale[r] = load_shared<std::uint8_t>(scales + row * 8 + lane / 4);
       }
       sync_warp();
 #pragma unroll
-      for (int r = 0; r < rows_at_once; ++r) {
-#pragma unroll
-        for (int step = 0; step < steps; ++step) {
-          const int j = step * warp_lanes + lane_index();
-          if (j >= chunks) continue;
-          std::uint32_t decoded[2][2];
-          Fp8Decoder<encoding>::template decode<2>(codes[r][step].w, scale[r][step], decoded);
-          store_shared(rows + row_tile::offset(first + r, j),
-                       Words<4>{decoded[0][0], decoded[0][1], decoded[1][0], decoded[1][1]});
-        }
+      for (int r = 0; r < decode_rows_at_once; ++r) {
+        std::uint32_t decoded[4][2];
+        Fp8Decoder<encoding>::template decode<4>(codes[r].w, scale[r], decoded);
+        const Words<4> low{decoded[0][0], decoded[0][1], decoded[1][0], decoded[1][1]};
+        const Words<4> high{decoded[2][0], decoded[2][1], decoded[3][0], decoded[3][1]};
+        const SharedAddress place = stage(tile) + row_tile::offset(batch + r, 2 * lane);
+        store_shared(place ^ (late ? 16u : 0u), late ? high : low);
+        store_shared(place ^ (late ? 0u : 16u), late ? low : high);
       }
     }
   }

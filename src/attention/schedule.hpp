@@ -13,8 +13,9 @@ namespace raggedmla::gpu {
 
 /// What one thread block of the portable kernel works on, and how its warps share the work.
 struct TileShape {
-  int heads;  // of one query
-  int rows;   // of the list, at a time
+  int columns;  // of one matrix product: 8 on NVIDIA GPUs, 16 on CDNA
+  int heads;    // of one query
+  int rows;     // of the list, at a time
   int warps;
   // Scores [heads, rows] = q . K: warps are arranged as head groups x row_warps x channel_warps. With channel_warps > 1
   // each contracts only a slice of the channels, and the slices are added through shared memory. Outputs [heads, 512]:
@@ -24,19 +25,32 @@ struct TileShape {
   int stages;           // row tiles in shared memory
   bool q_in_registers;  // or in shared memory
   int blocks_per_multiprocessor;
+  // What this kernel does not do, for bench/ablation: a second mask between rows and products, and list entries that
+  // are fetched when they are needed.
+  bool mask_again = false;
+  bool fetch_late = false;
 };
 
 /// Byte offsets in the shared memory of a block.
 struct TileLayout {
   int stages, q, partial_scores, probabilities, scales, addresses, valid, store_kinds, parts, maxima, factors,
-      references, bytes;
+      references, largest, place, bytes;
 };
 
 /// Row addresses, scale records and validity live in a ring, from when a tile's slots are resolved until its products
-/// are done: two batches of the tiles whose rows a block's threads resolve at once. A warp has at least 32 lanes and
-/// never resolves rows of two tiles.
-constexpr int ring_tiles(const TileShape& tile) {
-  return 2 * (tile.rows > 32 ? tile.warps * 32 / tile.rows : tile.warps);
+/// are done. Slots are resolved in batches, a row a thread; a warp has at least 32 lanes and never rows of two tiles.
+constexpr int batch_tiles(const TileShape& tile) { return tile.rows > 32 ? tile.warps * 32 / tile.rows : tile.warps; }
+constexpr int ring_tiles(const TileShape& tile) { return batch_tiles(tile) + tile.stages; }
+
+/// Bytes of the score fragments that warps hand to each other, and later of maxima and sums.
+constexpr int exchange_bytes(const TileShape& tile) {
+  const int head_warps = tile.warps / (tile.row_warps * tile.channel_warps);
+  const int score_tiles = tile.heads / head_warps / 16;
+  const int fragments = score_tiles * (tile.rows / tile.row_warps / tile.columns);
+  const int kept = score_tiles == 1 && fragments % tile.channel_warps == 0 ? fragments / tile.channel_warps : 0;
+  const int scores = tile.channel_warps > 1 ? tile.warps * (fragments - kept) * 16 * tile.columns * 4 : 0;
+  const int maxima = 2 * tile.warps * tile.heads * 4;
+  return scores > maxima ? scores : maxima;
 }
 
 constexpr int probability_pitch(const TileShape& tile) { return tile.rows * 2 + 16; }  // odd in 16-byte units
@@ -51,33 +65,34 @@ constexpr TileLayout layout_of(const TileShape& tile) {
   };
   at.stages = take(tile.stages * tile.rows * 1024);
   at.q = take(tile.q_in_registers ? 0 : tile.heads * 1024);
-  at.partial_scores = take(tile.channel_warps > 1 ? tile.channel_warps * tile.heads * tile.rows * 4 : 0);
+  at.partial_scores = at.maxima = take(exchange_bytes(tile));
   at.probabilities = take(tile.heads * probability_pitch(tile));
   at.scales = take(ring_tiles(tile) * tile.rows * 8);
   at.addresses = take(ring_tiles(tile) * tile.rows * 8);
   at.valid = take(ring_tiles(tile) * tile.rows / 16 * 4);
   at.store_kinds = take(ring_tiles(tile) * 4);
   at.parts = take(AttentionProblem::max_segments * 40);
-  at.maxima = take(2 * tile.warps * tile.heads * 4);
   at.factors = take(tile.heads * 4);
   at.references = take(tile.heads * 4);
+  at.largest = take(tile.warps * tile.heads * 4);
+  at.place = take(20);
   at.bytes = end;
   return at;
 }
 
-// heads, rows, warps, row warps, channel warps, stages, q in registers, blocks per multiprocessor
+// columns, heads, rows, warps, row warps, channel warps, stages, q in registers, blocks per multiprocessor
 inline constexpr TileShape cuda_tiles[] = {
-    {16, 32, 4, 2, 2, 3, true, 2},   // sm_90
-    {16, 32, 4, 2, 2, 2, true, 2},   // sm_80 (164 KiB a multiprocessor); sm_86 and sm_89 hold one block
-    {32, 32, 4, 2, 1, 2, false, 2},  // sm_90; one block on sm_80
-    {32, 16, 4, 2, 1, 3, false, 1},  // sm_86, sm_89: 99 KiB a block
-    {64, 64, 8, 2, 1, 2, false, 1},  // sm_90
-    {64, 32, 8, 2, 1, 2, false, 1},  // sm_80
+    {8, 16, 32, 4, 1, 4, 2, true, 3},   // sm_90
+    {8, 16, 32, 4, 2, 2, 2, true, 2},   // sm_80 (164 KiB a multiprocessor); sm_86 and sm_89 hold one block
+    {8, 32, 32, 4, 2, 1, 2, false, 2},  // sm_90; one block on sm_80
+    {8, 32, 16, 4, 2, 1, 3, false, 1},  // sm_86, sm_89: 99 KiB a block
+    {8, 64, 64, 8, 2, 1, 2, false, 1},  // sm_90
+    {8, 64, 32, 8, 2, 1, 2, false, 1},  // sm_80
 };
 // 64 KiB of LDS; a warp is a wave of 64 lanes. 64 heads at once would need more registers than a lane has.
 inline constexpr TileShape cdna_tiles[] = {
-    {16, 16, 4, 1, 4, 2, true, 1},
-    {32, 16, 4, 1, 4, 2, true, 1},
+    {16, 16, 16, 4, 1, 4, 2, true, 1},
+    {16, 32, 16, 4, 1, 4, 2, true, 1},
 };
 
 /// The properties of a device that matter here.

@@ -1,14 +1,19 @@
-// Copies from global to shared memory that run while the thread computes, 16 bytes each, zero-filled where there is
-// nothing to copy. The source is readable memory even then.
+// Copies from global to shared memory that run while the thread computes, 16 bytes each.
 //
 // NVIDIA: cp.async; a thread commits its copies in groups and later waits until at most n groups are under way.
 // CDNA has no such copy: the bytes wait in registers from start() to land(), which writes them to shared memory. Code
-// that calls start() early, land() after its products and wait() before a barrier is right on both.
+// that calls begin() and start() early, land() after its products and wait() before a barrier is right on both.
+//
+// Where there is nothing to copy the target is filled with zeros; the source is zero_row then. So there is no mask
+// between a row and the matrix product.
 #pragma once
 
 #include "gpu/shared_memory.cuh"
 
 namespace raggedmla::gpu {
+
+/// A row of zeros in global memory.
+static __device__ const Words<4> zero_row[row_tile::chunks] = {};
 
 #if RAGGEDMLA_GPU_IS_HIP
 
@@ -41,17 +46,17 @@ class AsyncCopies {
     __builtin_amdgcn_s_waitcnt(0x0F70);  // vmcnt(0), the other counters at their largest
 #endif
   }
-  /// Copy number i (known at compile time) of this group. The load is unconditional: a branch around it would make the
-  /// compiler wait for all loads before it can tell which ones are under way.
-  __device__ void start(int i, SharedAddress target, const void* source, bool valid) {
+  /// Copy number i (known at compile time) of this group. Always a load: a branch around it would make the compiler
+  /// lose count.
+  __device__ void start(int i, SharedAddress target, const void* source, bool) {
     held_[i] = detail::load_global<Words<4>>(source);
-    target_[i] = target | (valid ? 0 : zero);
+    target_[i] = target;
   }
   __device__ void commit() {}
   __device__ void land() {
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
-      if (target_[i] != nowhere) store_shared(target_[i] & ~zero, (target_[i] & zero) == 0 ? held_[i] : Words<4>{});
+      if (target_[i] != nowhere) store_shared(target_[i], held_[i]);
       target_[i] = nowhere;
     }
   }
@@ -59,14 +64,14 @@ class AsyncCopies {
   __device__ void wait() {}
 
  private:
-  static constexpr SharedAddress nowhere = ~SharedAddress{0}, zero = 1;  // targets are multiples of 16
+  static constexpr SharedAddress nowhere = ~SharedAddress{0};
   Words<4> held_[copies];
   SharedAddress target_[copies];
 };
 
 /// 8 bytes, outside the groups: in place at once.
-__device__ inline void copy_8_bytes(SharedAddress target, const void* source, bool valid) {
-  store_shared(target, valid ? detail::load_global<Words<2>>(source) : Words<2>{});
+__device__ inline void copy_8_bytes(SharedAddress target, const void* source) {
+  store_shared(target, detail::load_global<Words<2>>(source));
 }
 
 #else
@@ -76,6 +81,7 @@ class AsyncCopies {
  public:
   __device__ void begin() {}
   /// Copy number i of this group.
+  /// Without a row nothing is read: a thousand blocks that read the same zeros would queue for them.
   __device__ void start(int, SharedAddress target, const void* source, bool valid) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
                  "r"(valid ? 16 : 0));
@@ -90,8 +96,8 @@ class AsyncCopies {
 };
 
 /// 8 bytes, part of the thread's current group.
-__device__ inline void copy_8_bytes(SharedAddress target, const void* source, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(target), "l"(source), "r"(valid ? 8 : 0));
+__device__ inline void copy_8_bytes(SharedAddress target, const void* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(target), "l"(source));
 }
 
 #endif

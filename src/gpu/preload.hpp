@@ -1,4 +1,5 @@
-// Getting kernels ready ahead of a capture or the first call: one function per room or kernel file, called by preload().
+// Getting kernels ready ahead of a capture or the first call: one function per room or kernel file, called by
+// preload().
 #pragma once
 
 #include "gpu/runtime.hpp"

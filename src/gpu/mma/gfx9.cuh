@@ -31,16 +31,6 @@ __device__ inline void multiply([[maybe_unused]] C& c, [[maybe_unused]] const A&
 
 // ---- queries and keys: rows of a row_tile, contracted over 32 channels at a time ------------------------------------
 
-/// Where a lane's address stands for 16 query rows, 16 key rows, 16 value rows of a row_tile.
-__device__ inline std::uint32_t query_offset(int lane) {
-  return row_tile::offset(outer_of(lane), channel_of_inner(lane, 0, 0) / 8);
-}
-__device__ inline std::uint32_t key_offset(int lane) { return query_offset(lane); }
-__device__ inline std::uint32_t value_offset(int lane) {
-  const int channel = value_channel(outer_of(lane), 0);
-  return row_tile::offset(inner_of(lane, 0), channel / 8) + static_cast<std::uint32_t>(channel % 8) * 2;
-}
-
 /// Channels [32 * step, 32 * step + 32) of 16 query rows, for two products.
 __device__ inline void load_query(A (&a)[2], SharedAddress lane_address, int step) {
   const auto [w] = load_shared<Words<4>>(row_tile::advance(lane_address, 4 * step));

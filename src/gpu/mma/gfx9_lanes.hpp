@@ -3,6 +3,8 @@
 // Plain C++, so that tests check it on a CPU by simulating the 64 lanes.
 #pragma once
 
+#include "gpu/row_tile.hpp"
+
 namespace raggedmla::gpu::mma::gfx9 {
 
 inline constexpr int lanes = 64;
@@ -36,5 +38,15 @@ inline constexpr int channel_pairs = 8;
 constexpr ChannelPair channel_pair(int p) { return {2 * (p % 2), p / 2, 2 * (p % 2) + 1, p / 2}; }
 /// The first of them, of the load's 64 columns.
 constexpr int channel_of(int lane, int p) { return value_channel(lane % 16, 2 * (p % 2)); }
+
+// Where a lane's address stands for 16 query rows, n key rows, 16 value rows of a row_tile.
+constexpr std::uint32_t query_offset(int lane) {
+  return row_tile::offset(outer_of(lane), channel_of_inner(lane, 0, 0) / 8);
+}
+constexpr std::uint32_t key_offset(int lane) { return query_offset(lane); }
+constexpr std::uint32_t value_offset(int lane) {
+  const int channel = value_channel(outer_of(lane), 0);
+  return row_tile::offset(inner_of(lane, 0), channel / 8) + static_cast<std::uint32_t>(channel % 8) * 2;
+}
 
 }  // namespace raggedmla::gpu::mma::gfx9

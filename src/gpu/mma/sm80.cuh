@@ -41,11 +41,6 @@ __device__ inline void load_transposed_matrices(std::uint32_t& r0, std::uint32_t
 
 // ---- queries and keys: rows of a row_tile, contracted over 32 channels at a time ------------------------------------
 
-/// Where a lane's address stands for 16 query rows, 8 key rows, 16 value rows of a row_tile.
-__device__ inline std::uint32_t query_offset(int lane) { return row_tile::offset(lane % 16, lane / 16); }
-__device__ inline std::uint32_t key_offset(int lane) { return row_tile::offset(lane % 8, lane / 8); }
-__device__ inline std::uint32_t value_offset(int lane) { return row_tile::offset(lane % 16, lane / 16); }
-
 /// Channels [32 * step, 32 * step + 32) of 16 query rows, for two products.
 __device__ inline void load_query(A (&a)[2], SharedAddress lane_address, int step) {
 #pragma unroll

@@ -2,6 +2,8 @@
 // Plain C++, so that tests check it on a CPU.
 #pragma once
 
+#include "gpu/row_tile.hpp"
+
 namespace raggedmla::gpu::mma::sm80 {
 
 inline constexpr int lanes = 32;
@@ -23,5 +25,11 @@ inline constexpr int channel_pairs = 4;
 constexpr ChannelPair channel_pair(int p) { return {p / 2, 2 * (p % 2), p / 2, 2 * (p % 2) + 1}; }
 /// The first of them, of the load's 16 columns.
 constexpr int channel_of(int lane, int p) { return 8 * (p / 2) + 2 * (lane % 4); }
+
+// Where a lane's address stands for 16 query rows, n key rows, 16 value rows of a row_tile: ldmatrix takes the
+// addresses of the rows of four 8 x 8 matrices from 8 lanes each.
+constexpr std::uint32_t query_offset(int lane) { return row_tile::offset(lane % 16, lane / 16); }
+constexpr std::uint32_t key_offset(int lane) { return row_tile::offset(lane % 8, lane / 8); }
+constexpr std::uint32_t value_offset(int lane) { return row_tile::offset(lane % 16, lane / 16); }
 
 }  // namespace raggedmla::gpu::mma::sm80

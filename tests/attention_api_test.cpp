@@ -6,6 +6,7 @@
 
 #include "host/device_memory.hpp"
 #include "support/attention_case.hpp"
+#include "support/error_message.hpp"
 
 namespace raggedmla::test {
 
@@ -147,15 +148,6 @@ const std::vector<WrongArgument>& wrong_arguments() {
        "schedule.kernel is sm90, expected automatic, cpu or reference for CPU tensors"},
   };
   return table;
-}
-
-std::string message_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 class WrongArguments : public testing::TestWithParam<WrongArgument> {};

@@ -4,6 +4,7 @@
 #include "base/workspace.hpp"
 #include "device/images.hpp"
 #include "host/device_memory.hpp"
+#include "support/error_message.hpp"
 #include "support/mirror.hpp"
 
 namespace raggedmla::test {
@@ -51,7 +52,7 @@ TEST(Device, MissingImageIsNamed) {
 TEST(Device, AbsentDeviceIsAnError) {
   EXPECT_NO_THROW(preload({}));
   EXPECT_THROW(preload({DeviceType::cuda, 1000}), DeviceError);
-  EXPECT_THROW(preload({DeviceType::hip, 0}), DeviceError);
+  EXPECT_THROW(preload({DeviceType::hip, 1000}), DeviceError);
 }
 
 class DeviceWorkspace : public testing::TestWithParam<Backend> {
@@ -97,14 +98,7 @@ TEST_P(DeviceWorkspace, InitialisationIsAKernel) {
 TEST_P(DeviceWorkspace, Messages) {
   const Device device = GetParam().device;
   host::Memory memory(device, 1024);
-  const auto message = [&](const Workspace& workspace) {
-    try {
-      initialize_workspace(workspace);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
-  };
+  const auto message = [](const Workspace& workspace) { return message_of([&] { initialize_workspace(workspace); }); };
   EXPECT_EQ(message({nullptr, 8, device}), "initialize_workspace: workspace is a null pointer of 8 bytes");
   EXPECT_EQ(message({static_cast<char*>(memory.data()) + 16, 64, device}),
             "initialize_workspace: workspace is not aligned to 256 bytes");

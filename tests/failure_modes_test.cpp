@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "support/attention_case.hpp"
 
@@ -25,15 +26,19 @@ class FailureModes : public testing::TestWithParam<Backend> {
     if (!present(GetParam())) GTEST_SKIP() << "no GPU";
   }
 
-  /// Runs, or skips the test where a Hopper kernel does not take the call.
-  void run(const Attention& call) {
+  /// Does it, or notes that no Hopper kernel takes the call.
+  template <class Work>
+  void unless_refused(const Work& work) {
     try {
-      run_attention(call, GetParam());
+      work();
     } catch (const Error& error) {
       const bool refused = std::string(error.what()).find("no Hopper kernel") != std::string::npos;
       if (GetParam().kernel != Schedule::Kernel::sm90 || !refused) throw;
       refused_ = true;
     }
+  }
+  void run(const Attention& call) {
+    unless_refused([&] { run_attention(call, GetParam()); });
   }
   bool refused_ = false;
 };
@@ -93,6 +98,50 @@ Tensor logit_rows(const std::vector<std::pair<double, double>>& rows) {
 }
 
 }  // namespace
+
+// 1, 2: rows on both sides of 2 GiB, of 4 GiB and of element 2^31, each attended to alone: the output is that row.
+TEST_P(FailureModes, RowsBeyondFourGigabytes) {
+  const Device device = GetParam().device;
+  constexpr std::int64_t flat_rows = (std::int64_t{1} << 22) + 3, page_bytes = 37440, page_count = 114720;
+  // A CPU's pool costs what is written to it; nothing else of it is touched.
+  host::Memory pool(device, static_cast<std::size_t>(std::max(flat_rows * width * 2, page_bytes * page_count)));
+  const TensorView rows(pool.data(), DataType::bf16, {flat_rows, width}, device);
+  const PagedKv single{TensorView(pool.data(), DataType::bf16, {flat_rows, 1, width}, device), 1};
+  const PagedKv pages{TensorView(pool.data(), DataType::u8, {page_count, page_bytes}, device)};
+  struct Pool {
+    PagedKv written;
+    KvSource read;
+    std::vector<double> slots;
+  };
+  const Pool pools[] = {
+      {single, DenseKv{rows}, {0, 0x1p21 - 1, 0x1p21, 0x1p22 - 1, 0x1p22, 0x1p22 + 1, 0x1p22 + 2}},
+      {pages, pages, {0, 57357 * 64 + 63, 57358 * 64 + 17, 57359 * 64, 114715 * 64, 114716 * 64 + 63, 114720 * 64 - 1}},
+  };
+  for (const Pool& c : pools) {
+    Tensor slots(DataType::i64, {7}), values(DataType::bf16, {7, width}), q(DataType::bf16, {7, 1, width}),
+        out(DataType::f32, {7, 1, width});
+    slots.fill_values(c.slots);
+    for (std::int64_t n = 0; n < values.size(); ++n) values.set_flat(n, static_cast<double>(n / width + 1));
+    q.fill(0);
+    Mirror mirror(device);
+    TensorView indices = mirror.in(slots);
+    quantize_rows({mirror.in(values), indices, c.written}, mirror.stream());
+    indices = TensorView(indices.data, DataType::i64, {7, 1}, device);
+    const std::vector<Segment> segments{{c.read, DenseRows{indices, {}}}};
+    Attention call;
+    call.q = mirror.in(q);
+    call.segments = segments;
+    call.out = mirror.out(out);
+    call.schedule.kernel = GetParam().kernel;
+    unless_refused([&] { attention(call, mirror.workspace(attention_workspace_bytes(call)), mirror.stream()); });
+    mirror.finish();
+    if (refused_) GTEST_SKIP() << "no Hopper kernel takes this call";
+    for (std::int64_t n = 0; n < out.size(); ++n) {
+      ASSERT_EQ(out.flat(n), static_cast<double>(n / width + 1))
+          << "slot " << c.slots[static_cast<std::size_t>(n / width)];
+    }
+  }
+}
 
 // 3: the same row at a low and a high page gives equal output.
 TEST_P(FailureModes, SameRowAtLowAndHighPage) {
@@ -161,11 +210,25 @@ TEST_P(FailureModes, WorkspaceOfLargeBatchStaysSmall) {
   Attention call = data.call;
   call.schedule.kernel = GetParam().kernel;
   Mirror mirror(GetParam().device);
-  try {
-    EXPECT_LT(attention_workspace_bytes(mirror.attention(call)), std::size_t{512} << 20);
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
-  }
+  unless_refused([&] { EXPECT_LT(attention_workspace_bytes(mirror.attention(call)), std::size_t{512} << 20); });
+  if (refused_) GTEST_SKIP() << "no Hopper kernel takes this call";
+}
+
+// 8: scratch follows the batch and not the list's capacity.
+TEST_P(FailureModes, WorkspaceDoesNotFollowTheCapacity) {
+  AttentionData data({"", 64, 64, {{fp8_ocp, dense_lengths, 8, 64}}});
+  data.call.schedule.kernel = GetParam().kernel;
+  Mirror mirror(GetParam().device);
+  Attention call = mirror.attention(data.call);
+  std::vector<Segment> segments(call.segments.begin(), call.segments.end());
+  call.segments = segments;
+  const auto bytes_for = [&](std::int64_t columns) {  // only asked for: the columns need not exist
+    TensorView& indices = std::get<DenseRows>(segments[0].rows).indices;
+    indices.shape[1] = indices.stride[0] = columns;
+    return attention_workspace_bytes(call);
+  };
+  unless_refused([&] { EXPECT_EQ(bytes_for(8192), bytes_for(1 << 20)); });
+  if (refused_) GTEST_SKIP() << "no Hopper kernel takes this call";
 }
 
 // 10: 64 times -1 and then one valid row: the output is that row.
@@ -194,6 +257,17 @@ TEST_P(FailureModes, DuplicatesCount) {
   RUN_OR_SKIP(c.call);
   EXPECT_NEAR(c.first(0), 4, 4e-2);
   EXPECT_NEAR(c.lse.get({0, 0}), std::log(3.0), 1e-5);
+}
+
+// 14: every number of heads.
+TEST_P(FailureModes, EveryHeadCount) {
+  for (std::int64_t heads = 1; heads <= 130; ++heads) {
+    AttentionData data({"", 1, heads, {{flat, dense, 37, 64}}, Sink::normal});
+    const Expected expected = reference_of(data.call);
+    run(data.call);
+    if (std::exchange(refused_, false)) continue;
+    expect_close(data.call, expected, std::to_string(heads) + " heads");
+  }
 }
 
 // 18: a column slice of a larger tensor gives the contiguous result, bit for bit.

@@ -11,6 +11,7 @@
 #include "kv_cache/backends.hpp"
 #include "kv_cache/flatten.hpp"
 #include "kv_cache/scale.hpp"
+#include "support/error_message.hpp"
 #include "support/golden.hpp"
 #include "support/mirror.hpp"
 #include "support/pages.hpp"
@@ -213,12 +214,7 @@ TEST_P(KvCacheWrite, Messages) {
     QuantizeRows bad = good;
     change(bad);
     for (TensorView* view : {&bad.rows, &bad.slots, &bad.cache.pages}) view->device = GetParam().device;
-    try {
-      quantize_rows(bad);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
+    return message_of([&] { quantize_rows(bad); });
   };
   EXPECT_EQ(message([](QuantizeRows& call) { call.rows.shape[1] = 500; }),
             "quantize_rows: rows has shape [2, 500], expected [*, 512]");

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "support/error_message.hpp"
 #include "support/row_list_calls.hpp"
 #include "support/row_list_cases.hpp"
 
@@ -265,12 +266,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, RowLists, testing::ValuesIn(list_backends()),
 namespace {
 template <class Arguments>
 std::string message(const Arguments& arguments) {
-  try {
-    enqueue(arguments, {}, {});
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return message_of([&] { enqueue(arguments, {}, {}); });
 }
 }  // namespace
 

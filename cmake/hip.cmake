@@ -4,7 +4,7 @@
 # and Debian's packages (clang-19, hipcc, libamdhip64-dev, rocm-device-libs).
 # Code objects made here are compiled and inspected, not run on AMD hardware.
 
-# architecture, value of __oclc_ISA_version, newest clang major that is needed
+# architecture, value of __oclc_ISA_version, oldest clang major that knows it
 set(RAGGEDMLA_HIP_TARGETS
   "gfx90a 9010 14"   # MI200
   "gfx942 9402 17"   # MI300

@@ -10,8 +10,8 @@
  *   against an older header passes a smaller size and gets the defaults for what it does not know; a caller compiled
  *   against a newer header may pass a larger one as long as the unknown tail is zero.
  * - An optional argument is a pointer that may be NULL.
- * - An operator enqueues its work on `stream` (a cudaStream_t or hipStream_t, NULL = default stream) and returns; on
- * the CPU the work is done when it returns. Nothing given to a call is kept, except that tensors must live until the
+ * - An operator enqueues its work on `stream` (a cudaStream_t or hipStream_t, NULL = default stream) and returns. On
+ *   the CPU the work is done when it returns. Nothing given to a call is kept, except that tensors must live until the
  *   enqueued work is done.
  */
 #ifndef RAGGEDMLA_RAGGEDMLA_H

@@ -40,7 +40,7 @@ struct RangeRows {
   TensorView query_start;      ///< `[B + 1]` i32 or i64: request b owns queries [query_start[b], query_start[b + 1])
   OptionalTensor block_table;  ///< `[B, P]` i32 or i64, strided; exactly one of block_table and row_base
   OptionalTensor row_base;     ///< `[B]` i32 or i64
-  std::int64_t ring_rows = 0;
+  std::int64_t ring_rows = 0;  ///< 0 = no ring, at most 2^31
   std::int64_t max_queries_per_request = 0;  ///< host hint for the schedule, 0 = unknown; never changes a result
 };
 
@@ -137,7 +137,7 @@ struct WindowRows {
   OptionalTensor block_table;  ///< `[B, P]` i32 or i64
   int rows_per_page = 64;
   OptionalTensor valid;    ///< `[T]` boolean or u8
-  std::int64_t width = 0;  ///< row bound W for a ragged output (its capacity is T * W); dense: its columns
+  std::int64_t width = 0;  ///< row bound W: ragged (capacity T * W) at least 1; dense 0 or its columns; range 0 = none
   RangeOrListOutput out;
 };
 std::size_t window_rows_workspace_bytes(const WindowRows& arguments);
@@ -152,7 +152,7 @@ struct CompressedRows {
   OptionalTensor block_table;  ///< `[B, P]` i32 or i64
   int rows_per_page = 2;
   OptionalTensor valid;    ///< `[T]` boolean or u8
-  std::int64_t width = 0;  ///< row bound W (as above); for a range output 0 means no bound
+  std::int64_t width = 0;  ///< row bound W, as in WindowRows
   RangeOrListOutput out;
 };
 std::size_t compressed_rows_workspace_bytes(const CompressedRows& arguments);

@@ -72,16 +72,6 @@ __device__ T warp_sum(T value, int width = warp_lanes) {
   return value;
 }
 
-/// Maximum over each group of `width` lanes, known to all of them.
-template <class T>
-__device__ T warp_max(T value, int width = warp_lanes) {
-  for (int distance = width / 2; distance > 0; distance /= 2) {
-    const T other = shuffle_xor(value, distance, width);
-    value = other > value ? other : value;
-  }
-  return value;
-}
-
 /// Sum over this lane and all lanes before it.
 template <class T>
 __device__ T warp_inclusive_sum(T value) {

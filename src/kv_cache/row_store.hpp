@@ -19,7 +19,6 @@ struct RowStore {
   StoreKind kind = StoreKind::bf16;
 
   RAGGEDMLA_HOST_DEVICE bool holds(std::int64_t slot) const { return slot >= 0 && slot < rows; }
-  RAGGEDMLA_HOST_DEVICE std::uint8_t* page(std::int64_t slot) const { return data + page_of(slot) * page_stride; }
   RAGGEDMLA_HOST_DEVICE std::uint8_t* row(std::int64_t slot) const {
     const std::int64_t page = page_of(slot);
     return data + page * page_stride + (slot - page * rows_per_page) * row_stride;
@@ -47,7 +46,7 @@ struct BlockTable {
   std::int64_t requests = 0;
   std::int64_t columns = 0;
   std::int32_t rows_per_page = 1;
-  std::int64_t pages = -1;  // pages of the cache, -1 = unknown
+  std::int64_t pages = 0;  // of the cache: entries are in [0, pages)
 
   /// The table's entry for a logical row, unchecked, -1 where the table has no such column.
   RAGGEDMLA_HOST_DEVICE std::int64_t page(std::int64_t request, std::int64_t row) const {
@@ -59,7 +58,7 @@ struct BlockTable {
   }
   /// The slot of a logical row (at most 2^32) whose table entry is `page`.
   RAGGEDMLA_HOST_DEVICE std::int64_t slot_in_page(std::int64_t page, std::int64_t row) const {
-    if (page < 0 || (pages >= 0 && page >= pages)) return -1;
+    if (page < 0 || page >= pages) return -1;
     return page * rows_per_page + static_cast<std::uint32_t>(row) % static_cast<std::uint32_t>(rows_per_page);
   }
   RAGGEDMLA_HOST_DEVICE std::int64_t slot(std::int64_t request, std::int64_t row) const {

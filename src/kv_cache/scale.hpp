@@ -6,7 +6,7 @@
 //     e = E - 8 + (f > 0x60)    (ocp)        e = E - 7 + (f > 0x60)    (fnuz).
 //
 // e grows with a, so flooring a is flooring e: log2(1e-4 / 448) = -22.1, log2(1e-4 / 224) = -21.1, log2(1e-4) = -13.3.
-// tests/kv_cache_test.cpp compares this with the rule for every bf16 number.
+// tests/kv_cache_write_test.cpp compares this with the rule for every bf16 number.
 #pragma once
 
 #include <cstdint>

@@ -110,7 +110,7 @@ class SummedOffsets : public BlockOffsets {
 
   /// Finds the entries before row `first`.
   template <class List>
-  __device__ void start(const List& list, const ListTarget&, std::int64_t first, std::int64_t) {
+  __device__ void start(const List& list, std::int64_t first, std::int64_t) {
     base_ = block_sum(entries_of_rows(list, first, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x)));
   }
 };
@@ -136,11 +136,10 @@ class ArrivalOffsets : public BlockOffsets {
   __device__ unsigned block() const { return storage_.ticket; }
 
   template <class List>
-  __device__ void start(const List& list, const ListTarget& target, std::int64_t first, std::int64_t end) {
+  __device__ void start(const List& list, std::int64_t first, std::int64_t end) {
     std::int64_t own = 0;
     for (std::int64_t t = first + threadIdx.x; t < end; t += blockDim.x) own += list.row(t).length;
     start_with(own);
-    static_cast<void>(target);
   }
 
   /// `own`: the thread's part of the entries of the block's rows.

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(most_threads, 2)
   const std::int64_t end_row = smaller(first_row + rows_per_block, list.queries);
 
   if (ragged && first_row == 0 && threadIdx.x == 0) target.indptr.set(0, 0);
-  if (ragged) offsets.start(list, target, first_row, end_row);
+  if (ragged) offsets.start(list, first_row, end_row);
   for (std::int64_t tile = first_row; tile < end_row; tile += blockDim.x) {
     const std::int64_t t = tile + threadIdx.x;
     typename List::Row row{};

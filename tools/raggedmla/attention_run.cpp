@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "attention/flatten.hpp"
+#include "base/checks.hpp"
 #include "raggedmla/raggedmla.hpp"
 
 namespace raggedmla::cli {
@@ -27,10 +28,6 @@ Kernel parse_kernel(const std::string& text) {
     if (text == candidate.name) return candidate.kernel;
   }
   throw Error(fmt::format("--kernel is '{}', expected automatic, reference, cpu, portable or sm90", text));
-}
-
-const char* device_type_text(DeviceType type) {
-  return type == DeviceType::cpu ? "cpu" : type == DeviceType::cuda ? "cuda" : "hip";
 }
 
 Device parse_device(const std::string& text) {
@@ -90,8 +87,7 @@ Target parse_target(const std::string& device, const std::string& kernel) {
 
 std::string target_text(const Target& target) {
   if (target.kernel == Kernel::reference) return "reference";
-  std::string text = device_type_text(target.device.type);
-  if (target.device.type != DeviceType::cpu) text += fmt::format(":{}", target.device.index);
+  std::string text = device_text(target.device);
   for (const KernelName& candidate : kernel_names) {
     if (candidate.kernel == target.kernel && target.kernel != Kernel::automatic)
       text += fmt::format(" ({})", candidate.name);

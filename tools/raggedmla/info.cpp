@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/checks.hpp"
 #include "command.hpp"
 #include "raggedmla/device.hpp"
 #include "table.hpp"
@@ -14,15 +15,6 @@ namespace {
 struct InfoOptions {
   bool json = false;
 };
-
-std::string device_text(const DeviceInfo& info) {
-  switch (info.device.type) {
-    case DeviceType::cpu: return "cpu";
-    case DeviceType::cuda: return fmt::format("cuda:{}", info.device.index);
-    case DeviceType::hip: return fmt::format("hip:{}", info.device.index);
-  }
-  return "?";
-}
 
 /// The kernels that attention can choose from there, the preferred one first.
 std::vector<std::string> attention_kernels(const DeviceInfo& info) {
@@ -39,7 +31,7 @@ void print_text(const BuildInfo& build, const std::vector<DeviceInfo>& all) {
   Table table({"device", "name", "architecture", "units", "memory", "attention kernels"});
   for (const DeviceInfo& info : all) {
     const auto kernels = attention_kernels(info);
-    table.add({device_text(info), info.name, info.architecture, std::to_string(info.multiprocessors),
+    table.add({device_text(info.device), info.name, info.architecture, std::to_string(info.multiprocessors),
                bytes_text(static_cast<double>(info.memory_bytes)),
                kernels.empty() ? "none: no image for it in this build" : fmt::format("{}", fmt::join(kernels, ", "))});
   }
@@ -53,7 +45,7 @@ void print_json(const BuildInfo& build, const std::vector<DeviceInfo>& all) {
                                    {"gpu_architectures", build.gpu_architectures},
                                    {"devices", nlohmann::ordered_json::array()}};
   for (const DeviceInfo& info : all) {
-    report["devices"].push_back({{"device", device_text(info)},
+    report["devices"].push_back({{"device", device_text(info.device)},
                                  {"name", info.name},
                                  {"architecture", info.architecture},
                                  {"multiprocessors", info.multiprocessors},

@@ -12,6 +12,7 @@
 #include "attention/cpu/attention.hpp"
 #include "attention/cpu/instruction_sets.hpp"
 #include "attention/cpu/row_walk.hpp"
+#include "attention/cpu/store_head.hpp"
 #include "base/workspace.hpp"
 #include "kv_cache/row_channel.hpp"
 
@@ -63,20 +64,12 @@ void inverse_rope(const AttentionProblem& problem, std::int64_t t, float* out) {
   }
 }
 
-/// Adds the sink, turns and stores one head; `out` is overwritten.
+/// Turns and stores one head; `out` is overwritten.
 void finish_head(const AttentionProblem& problem, const TileKernel& kernel, std::int64_t t, std::int64_t h, float* out,
                  float maximum, float sum) {
-  const bool empty = sum == 0;  // a NaN score leaves maximum as it was, but not sum
-  if (empty) std::fill_n(out, value_width, 0.0f);
-  const float sink = problem.sink ? std::exp(problem.sink[h * problem.sink_stride] - maximum) : 0.0f;
+  if (sum == 0) std::fill_n(out, value_width, 0.0f);
   inverse_rope(problem, t, out);
-  const std::int64_t offset = t * problem.out_stride_token + h * problem.out_stride_head;
-  void* target = static_cast<char*>(problem.out) + offset * (problem.out_is_f32 ? 4 : 2);
-  kernel.store(target, problem.out_is_f32, out, empty ? 0.0f : 1.0f / (sum + sink), value_width);
-  if (problem.lse) {
-    problem.lse[t * problem.lse_stride_token + h * problem.lse_stride_head] =
-        empty ? -infinity : maximum + std::log(sum);
-  }
+  store_head(problem, kernel, t, h, out, maximum, sum);
   if (problem.max_logits) {
     problem.max_logits[t * problem.max_logits_stride_token + h * problem.max_logits_stride_head] =
         std::isnan(sum) ? sum : maximum;

@@ -5,6 +5,7 @@
 
 #include "attention/backends.hpp"
 #include "attention/cpu/instruction_sets.hpp"
+#include "attention/cpu/store_head.hpp"
 #include "base/bfloat16.hpp"
 
 namespace raggedmla::cpu {
@@ -42,15 +43,7 @@ void merge_head(const MergeProblem& problem, const TileKernel& kernel, std::int6
                  s * problem.partial_stride_part + t * problem.partial_stride_token + h * problem.partial_stride_head);
   }
 
-  const bool empty = sum == 0;
-  const float sink = problem.sink ? std::exp(problem.sink[h * problem.sink_stride] - maximum) : 0.0f;
-  const std::int64_t offset = t * problem.out_stride_token + h * problem.out_stride_head;
-  void* target = static_cast<char*>(problem.out) + offset * (problem.out_is_f32 ? 4 : 2);
-  kernel.store(target, problem.out_is_f32, out, empty ? 0.0f : 1.0f / (sum + sink), value_width);
-  if (problem.lse) {
-    problem.lse[t * problem.lse_stride_token + h * problem.lse_stride_head] =
-        empty ? -infinity : maximum + std::log(sum);
-  }
+  store_head(problem, kernel, t, h, out, maximum, sum);
 }
 
 }  // namespace

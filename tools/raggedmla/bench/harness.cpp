@@ -108,8 +108,7 @@ std::string table(const Bench& bench) {
   const DeviceInfo& info = device_info(bench.options.device);
   std::string text = fmt::format(
       "{} ({}), {} multiprocessors\ncopy {:.2f} TB/s; a kernel of one thread: {:.2f} us of host time, {:.2f} us a node "
-      "of "
-      "a replayed graph\nmatrix {}\n",
+      "of a replayed graph\nmatrix {}\n",
       info.name, info.architecture, info.multiprocessors, bench.ceilings.copy_bytes_per_second / 1e12,
       bench.ceilings.launch_host_microseconds, bench.ceilings.node_microseconds,
       bench.ceilings.matrix.flops_per_second > 0

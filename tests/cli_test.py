@@ -91,6 +91,7 @@ class Usage(Case):
         self.expect(call("run", self.workload, "--device", "cuda:x"), BAD_INPUT, "expected a device number")
         self.expect(call("run", self.workload, "--kernel", "sm90"), BAD_INPUT, "kernel is sm90")
         self.expect(call("make-workload", self.path / "w", "--model", "nano"), BAD_INPUT, "--model")
+        self.expect(call("bench", "--device", "reference"), BAD_INPUT, "the target is reference")
         self.expect(call("bench", "--suite", "nothing"), BAD_INPUT, "--suite is 'nothing', expected prefill or decode")
 
     def test_absent_device(self):

@@ -55,8 +55,8 @@ struct WorkloadShape {
 /// * `pages`: `main` is the window cache (64 rows per page), `extra` the compressed cache (64 or 2 rows per page), both
 ///   fp8_ds_mla with pages padded to a multiple of 576 bytes and block tables shuffled over all requests. Window pages
 ///   that lie before every window of a request are not kept (their table entry is -1), as in an engine.
-/// * `flat`: `kv` [B * M, 512] holds per request its compressed rows, then its last tokens + min(prefix, 127) rows. With
-///   lists there is one segment with compressed entries first; with ranges there are two over the same rows.
+/// * `flat`: `kv` [B * M, 512] holds per request its compressed rows, then its last tokens + min(prefix, 127) rows.
+///   With lists there is one segment with compressed entries first; with ranges there are two over the same rows.
 ///
 /// Rows, queries and sinks are N(0, 1), so that logits have a spread of 1 as well.
 /// Throws Error naming the option for shapes that do not exist.

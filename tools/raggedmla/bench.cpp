@@ -90,7 +90,12 @@ ExitCode bench_gpu([[maybe_unused]] const BenchOptions& options, [[maybe_unused]
 
 ExitCode run_bench(const BenchOptions& options) {
   const Target target = parse_target(options.device, options.kernel);
-  return target.device.type == DeviceType::cpu ? bench_cpu(options) : bench_gpu(options, target);
+  if (target.device.type != DeviceType::cpu) return bench_gpu(options, target);
+  if (target.kernel != Schedule::Kernel::automatic && target.kernel != Schedule::Kernel::cpu) {
+    throw Error(
+        fmt::format("bench: the target is {}, expected cpu or a GPU, with a kernel that it has", target_text(target)));
+  }
+  return bench_cpu(options);
 }
 
 void add_options(CLI::App& command, BenchOptions& options) {

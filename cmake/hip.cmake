@@ -1,7 +1,7 @@
 # The HIP backend without CMake's HIP language: clang++ is called directly, for every row of the table below.
 #
 # Two kinds of installation are served: a ROCm tree (ROCM_PATH or /opt/rocm, with its own clang and device libraries)
-# and Debian's packages (clang-19, hipcc, libamdhip64-dev, rocm-device-libs).
+# and Debian's packages (clang-19, clang-tools-19, lld-19, hipcc, libamdhip64-dev, rocm-device-libs).
 # Code objects made here are compiled and inspected, not run on AMD hardware.
 
 # architecture, value of __oclc_ISA_version, oldest clang major that knows it
@@ -52,7 +52,7 @@ foreach(architecture IN LISTS RAGGEDMLA_HIP_ARCHITECTURES)
     file(WRITE ${bitcode}/isa_${short}.cl
       "__attribute__((visibility(\"hidden\"))) extern constant int __oclc_ISA_version = ${isa_version};\n")
     string(REGEX REPLACE "clang\\+\\+" "clang" clang_c ${RAGGEDMLA_HIP_COMPILER})
-    execute_process(COMMAND ${clang_c} -x cl -target amdgcn-amd-amdhsa -mcpu=${architecture} -nogpulib
+    execute_process(COMMAND ${clang_c} -Wno-extern-initializer -x cl -target amdgcn-amd-amdhsa -mcpu=${architecture} -nogpulib
       -Xclang -finclude-default-header -emit-llvm -c ${bitcode}/isa_${short}.cl -o ${constant}
       COMMAND_ERROR_IS_FATAL ANY)
   endif()

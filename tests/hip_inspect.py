@@ -29,7 +29,7 @@ def tool(name):
     for candidate in (f"{name}-19", name, f"/opt/rocm/llvm/bin/{name}"):
         if shutil.which(candidate):
             return candidate
-    sys.exit(f"hip_inspect: {name} not found (Debian: llvm-19, clang-19)")
+    sys.exit(f"hip_inspect: {name} not found (Debian: llvm-19, clang-tools-19)")
 
 
 def output(*command):

@@ -59,7 +59,7 @@ def compute_global_topk_ragged_indices_and_indptr(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Request-local top-k entries to slots: (ragged i32 [T * K], indptr i32 [T + 1], lens i32 [T]).
 
-    A row's length is its number of entries >= 0, 0 for invalid tokens. One launch up to 1,024 tokens, two beyond."""
+    A row's length is its number of entries >= 0, 0 for invalid tokens. One launch."""
     rows = _core.translate_topk(_two_dimensional(topk_indices), token_to_req_indices, block_table,
                                 rows_per_page=block_size, valid=is_valid_token, form="ragged")
     assert isinstance(rows, _core.RaggedRows)

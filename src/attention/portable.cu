@@ -5,6 +5,7 @@
 
 #include "attention/backends.hpp"
 #include "attention/merge.hpp"
+#include "attention/portable.hpp"
 #include "attention/portable_kernel.cuh"
 #include "base/workspace.hpp"
 #include "gpu/preload.hpp"
@@ -53,13 +54,13 @@ void require_loaded(int device, int tile) {
 
 }  // namespace
 
-std::size_t attention_workspace_bytes(const AttentionProblem& problem, const Schedule& schedule, int device) {
+std::size_t portable::workspace_bytes(const AttentionProblem& problem, const Schedule& schedule, int device) {
   const AttentionPlan plan = plan_attention(problem, schedule, limits_of(require_device(device)));
   return plan.splits > 1 ? workspace_bytes_for(plan.scratch_bytes) : 0;
 }
 
-void attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
-               Stream stream) {
+void portable::attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
+                         Stream stream) {
   const AttentionPlan plan = plan_attention(problem, schedule, limits_of(require_device(device)));
   if (plan.blocks == 0) return;
   DeviceScope scope(device);

@@ -1,5 +1,6 @@
 #include "gpu/preload.hpp"
 
+#include "attention/sm90/query_tiles.hpp"
 #include "device/backends.hpp"
 
 namespace raggedmla::gpu {
@@ -29,6 +30,9 @@ void preload(int device) {
   preload_row_lists();
   preload_attention();
   preload_merge();
+#if defined(RAGGEDMLA_WITH_SM90)
+  if (properties(device).compute_major == 9) sm90::preload();
+#endif
 }
 
 }  // namespace raggedmla::gpu

@@ -1,0 +1,15 @@
+// The GPU kernel of attention that runs everywhere. See portable.cu.
+#pragma once
+
+#include <cstddef>
+
+#include "attention/problem.hpp"
+#include "raggedmla/attention.hpp"
+
+namespace raggedmla::gpu::portable {
+
+std::size_t workspace_bytes(const AttentionProblem& problem, const Schedule& schedule, int device);
+void attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
+               Stream stream);
+
+}  // namespace raggedmla::gpu::portable

@@ -1,0 +1,216 @@
+// The two output warpgroups: O += P V, each for half of the channels, all 64 rows in its registers; and the store.
+#pragma once
+
+#include "attention/sm90/shared_tile.cuh"
+#include "gpu/mma/sm90.cuh"
+
+namespace raggedmla::gpu::sm90 {
+
+class OutputGroup {
+ public:
+  /// `half` 0 or 1: which 256 channels.
+  __device__ OutputGroup(const QueryTileCall& call, SharedMemory& shared, int half)
+      : call_(call), shared_(shared), half_(half), thread_(static_cast<int>(threadIdx.x) % group_threads) {}
+
+  __device__ void run() {
+    int item = -1;
+    turn_.advance();  // to the entry after this one
+    for (RingPosition<stages> at;; at.advance(), turn_.advance()) {
+      random_delay(4);
+      shared_.tile_full[at.index].wait(at.parity);
+      const StageInfo info = shared_.info[at.index];
+      if (info.kind == TileKind::rows) {
+        accumulate(at.index, info.rows);
+        continue;
+      }
+      release(shared_.tile_empty[at.index]);
+      if (item >= 0) store_item(item);
+      if (info.kind == TileKind::end) return;
+      item = item < 0 ? items_begin(call_) : next_item(item);
+      begun_ = false;
+    }
+  }
+
+ private:
+  static constexpr int channels = width / 2, count = channels / 2;
+
+  __device__ int warp() const { return thread_ / warp_lanes; }
+  __device__ int lane() const { return thread_ % warp_lanes; }
+  __device__ int row(int i) const { return 16 * warp() + lane() / 4 + 8 * i; }
+
+  // ---- tiles -------------------------------------------------------------------------------------------------------
+
+  __device__ void accumulate(int stage, int rows) {
+    shared_.scores_full[at_.index].wait(at_.parity);
+    const Exchange& exchange = shared_.exchange[at_.index];
+    if (exchange.rescale[warp()] != 0 && begun_) scale_rows(exchange);
+    const std::uint64_t nonfinite = exchange.nonfinite_rows[0] & exchange.nonfinite_rows[1] &
+                                    exchange.nonfinite_rows[2] & exchange.nonfinite_rows[3];
+    if (nonfinite != 0) clear_rows(stage, nonfinite);
+
+    shared_.multiplied[turn_.index].wait(turn_.parity);
+    fence_async_proxy();  // gathered rows came by cp.async
+    const std::uint32_t v = shared_address(shared_.tiles[stage]) + half_ * (tile_bytes / 2);
+    if (rows > narrow_rows) {
+      multiply<tile_rows / 16>(v);
+    } else {
+      multiply<narrow_rows / 16>(v);
+    }
+    begun_ = true;
+    release(shared_.tile_empty[stage]);
+    release(shared_.scores_empty[at_.index]);
+    at_.advance();
+  }
+
+  template <int steps>
+  __device__ void multiply(std::uint32_t tile) {
+    const std::uint64_t p = descriptor::k_major(shared_address(shared_.probabilities[at_.index]));
+    const std::uint64_t v = descriptor::transposed(tile, block_bytes);
+    keep_in_registers(o_);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      const std::uint64_t a = descriptor::advance(p, k * k_step_bytes);
+      const std::uint64_t b = descriptor::advance(v, k * transposed_k_step_bytes);
+      product_transposed<0>(o_, a, b, begun_ || k > 0);
+      product_transposed<count / 2>(o_, a, descriptor::advance(b, 2 * block_bytes), begun_ || k > 0);
+    }
+    products_commit();
+    products_wait();
+    keep_in_registers(o_);
+  }
+
+  __device__ void scale_rows(const Exchange& exchange) {
+    const float factor[2] = {exchange.row_factor[row(0)], exchange.row_factor[row(1)]};
+#pragma unroll
+    for (int j = 0; j < count; ++j) o_[j] *= factor[j / 2 % 2];
+  }
+
+  __device__ void clear() {
+#pragma unroll
+    for (int j = 0; j < count; ++j) o_[j] = 0;
+  }
+
+  /// A row with a NaN or an Inf must not reach queries that do not select it, and 0 * NaN is NaN. So it counts as zeros
+  /// here. Queries that do select it have a NaN as its weight and get their NaN all the same.
+  __device__ void clear_rows(int stage, std::uint64_t nonfinite) {
+    unsigned char* tile = shared_.tiles[stage] + half_ * (tile_bytes / 2);
+    for (std::uint64_t left = nonfinite; left != 0; left &= left - 1) {
+      const int r = __ffsll(static_cast<long long>(left)) - 1;
+      if (thread_ < warp_lanes) {
+        *reinterpret_cast<uint4*>(tile + thread_ / 8 * block_bytes + swizzled(r, thread_ % 8)) = uint4{0, 0, 0, 0};
+      }
+    }
+    fence_async_proxy();
+    if (half_ == 0) synchronize(output_barrier, group_threads);
+    else synchronize(output_barrier + 1, group_threads);
+  }
+
+  // ---- the store ---------------------------------------------------------------------------------------------------
+
+  __device__ void store_item(int item) {
+    shared_.scores_full[at_.index].wait(at_.parity);
+    if (!begun_) clear();
+    scale_rows(shared_.exchange[at_.index]);
+    release(shared_.scores_empty[at_.index]);
+    at_.advance();
+    store_row_of_item<0>(item);
+    store_row_of_item<1>(item);
+  }
+
+  template <int i>
+  __device__ void store_row_of_item(int item) {
+    const AttentionProblem& problem = call_.problem;
+    const int query = shared_.query_of_row[row(i)], h = row(i) - query * static_cast<int>(problem.heads);
+    const bool valid = query < queries_of(call_, item);
+    const std::int64_t t = std::int64_t{item} * call_.queries_per_item + query;
+    if (valid && half_ == 1 && problem.cos_sin != nullptr) rotate_back<i>(t);
+    const std::int64_t offset = t * problem.out_stride_token + h * problem.out_stride_head + half_ * channels;
+    if (problem.out_is_f32) {
+      if (valid) store_row<i>(static_cast<float*>(problem.out) + offset);
+    } else {
+      store_row<i>(static_cast<std::uint16_t*>(problem.out) + offset, valid);
+    }
+  }
+
+  /// Inverse rotation of the last 64 channels by the query's position; a thread holds both channels of a pair.
+  template <int i>
+  __device__ void rotate_back(std::int64_t t) {
+    const AttentionProblem& problem = call_.problem;
+    const std::int64_t position = problem.positions(t);
+    if (position < 0 || position >= problem.cos_sin_rows) return;
+    const float* cosines = problem.cos_sin + position * problem.cos_sin_stride;
+#pragma unroll
+    for (int g = channels / 8 - 8; g < channels / 8; ++g) {
+      const int pair = 4 * (g - (channels / 8 - 8)) + lane() % 4;
+      const float cosine = cosines[pair], sine = cosines[32 + pair];
+      float& even = o_[4 * g + 2 * i];
+      float& odd = o_[4 * g + 2 * i + 1];
+      const float turned = even * cosine + odd * sine;
+      odd = odd * cosine - even * sine;
+      even = turned;
+    }
+  }
+
+  template <int i>
+  __device__ void store_row(float* out) const {
+#pragma unroll
+    for (int g = 0; g < channels / 8; ++g) {
+      const float a = o_[4 * g + 2 * i], b = o_[4 * g + 2 * i + 1];
+      float* to = out + 8 * g + 2 * (lane() % 4);
+      if (call_.wide_stores) {
+        *reinterpret_cast<float2*>(to) = {a, b};
+      } else {
+        to[0] = a;
+        to[1] = b;
+      }
+    }
+  }
+
+  /// Four lanes hold two channels each of every 8; they exchange so that each holds all 8 of one of four groups.
+  template <int i>
+  __device__ void store_row(std::uint16_t* out, bool valid) const {
+    const bool upper = (lane() & 2) != 0, odd = (lane() & 1) != 0;
+#pragma unroll
+    for (int g = 0; g < channels / 8; g += 4) {
+      std::uint32_t word[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        word[j] = pack_bf16(o_[4 * (g + j) + 2 * i], o_[4 * (g + j) + 2 * i + 1]);
+      }
+      const std::uint32_t a0 = shuffle_xor(upper ? word[0] : word[2], 2),
+                          a1 = shuffle_xor(upper ? word[1] : word[3], 2);
+      if (upper) word[0] = a0, word[1] = a1;
+      else word[2] = a0, word[3] = a1;
+      const std::uint32_t b0 = shuffle_xor(odd ? word[0] : word[1], 1), b1 = shuffle_xor(odd ? word[2] : word[3], 1);
+      if (odd) word[0] = b0, word[2] = b1;
+      else word[1] = b0, word[3] = b1;
+      if (!valid) continue;
+      std::uint16_t* to = out + 8 * (g + lane() % 4);
+      if (call_.wide_stores) {
+        *reinterpret_cast<uint4*>(to) = {word[0], word[1], word[2], word[3]};
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          to[2 * j] = static_cast<std::uint16_t>(word[j]);
+          to[2 * j + 1] = static_cast<std::uint16_t>(word[j] >> 16);
+        }
+      }
+    }
+  }
+
+  __device__ void release(Barrier& barrier) {
+    sync_warp();
+    if (lane() == 0) barrier.arrive();
+  }
+
+  const QueryTileCall& call_;
+  SharedMemory& shared_;
+  const int half_, thread_;
+  RingPosition<2> at_;  // in the exchange
+  RingPosition<turns> turn_;
+  bool begun_ = false;  // whether o_ holds anything
+  float o_[count];      // o_[4 g + 2 i + e]: channel 8 g + 2 (lane % 4) + e of row(i)
+};
+
+}  // namespace raggedmla::gpu::sm90

@@ -1,0 +1,265 @@
+// Attention of query tiles on Hopper, 1 to 64 heads.
+//
+// A work item is up to eight neighbouring queries whose heads fill the 64 rows of a warpgroup product (4 queries of 16
+// heads). A block, one per multiprocessor, takes every gridDim-th item and walks the rows that any query of the item
+// selects, 64 at a time; what a query does not select gets weight 0. For ranges and for lists that neighbours share,
+// each row is so loaded once instead of once per query, and the matrix units see full tiles.
+//
+//   loading warpgroup   | q1 | K0 | K1 | K2 | K3 | ...         three stages of 64 KiB; q travels as a tile, too
+//   score warpgroup          | S0 P0 | S1 P1 | S2 P2 | ...     S = q K^T, q mostly in registers; two P of 8 KiB
+//   output warpgroups                | O+=P0 V0 | O+=P1 V1     two, 64 x 256 fp32 each in registers
+//
+// Scores of a tile and the products of the tile before it run at the same time, so the softmax costs the matrix units
+// nothing, and the store of an item hides behind the first tiles of the next.
+#include <array>
+#include <atomic>
+
+#include "attention/sm90/accumulate_output.cuh"
+#include "attention/sm90/load_rows.cuh"
+#include "attention/sm90/score_rows.cuh"
+#include "attention/sm90/union_lists.cuh"
+#include "base/workspace.hpp"
+#include "gpu/preload.hpp"
+
+namespace raggedmla::gpu::sm90 {
+
+namespace {
+
+constexpr int block_threads = 4 * group_threads;
+
+template <bool with_fp8>
+__global__ void __launch_bounds__(block_threads, 1) query_tiles(const __grid_constant__ QueryTileCall call) {
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < stages; ++i) {
+      shared.tile_full[i].initialize(tile_full_arrivals);
+      shared.tile_empty[i].initialize(tile_empty_arrivals);
+    }
+    for (int i = 0; i < 2; ++i) {
+      shared.scores_full[i].initialize(scores_full_arrivals);
+      shared.scores_empty[i].initialize(scores_empty_arrivals);
+    }
+    for (int i = 0; i < turns; ++i) shared.multiplied[i].initialize(multiplied_arrivals);
+    fence_barrier_initialization();
+  }
+  const AttentionProblem& problem = call.problem;
+  if (threadIdx.x < query_rows) {
+    const unsigned query = threadIdx.x / problem.heads, head = threadIdx.x % problem.heads;
+    shared.query_of_row[threadIdx.x] = query < call.queries_per_item ? query : 255;
+    if (problem.sink != nullptr) shared.sink[threadIdx.x] = problem.sink[head * problem.sink_stride] * log2_e;
+  }
+  __syncthreads();
+
+  const int group = static_cast<int>(threadIdx.x) / group_threads;
+  if (group == 0) {
+    shrink_registers<load_registers>();
+    Loader<with_fp8>(call, shared).run();
+  } else if (group == 1) {
+    grow_registers<product_registers>();
+    ScoreGroup(call, shared).run();
+  } else {
+    grow_registers<product_registers>();
+    OutputGroup(call, shared, group - 2).run();
+  }
+}
+
+/// Bytes between elements of a dimension; any legal number where there is one element only.
+std::int64_t box_stride(std::int64_t size, std::int64_t stride) { return size > 1 ? stride * 2 : width * 2; }
+/// Whether the copy engine takes it (it cannot repeat elements).
+bool is_box_stride(std::int64_t bytes) { return bytes > 0 && bytes % 16 == 0 && bytes < (1ll << 40); }
+
+bool is_flat_bf16(const SegmentProblem& segment) {
+  const auto& [store, list] = segment;
+  return list.kind == ListKind::range && !list.table.entries && list.ring_rows == 0 && store.kind == StoreKind::bf16 &&
+         store.rows_per_page == 1 && store.rows > 0 && store.rows < (1ll << 31) && is_box_stride(store.page_stride);
+}
+
+/// Rows of a flat source as blocks of 64 columns: (column, row, block).
+CUtensorMap row_map(const RowStore& store, int rows, int blocks) {
+  return bf16_tensor_map<3>(store.data, {{block_columns, block_columns, 2},
+                                         {store.rows, rows, store.page_stride},
+                                         {width / block_columns, blocks, block_columns * 2}});
+}
+
+bool multiple_of(std::int64_t value, std::int64_t n) { return value % n == 0; }
+
+}  // namespace
+
+bool takes(const AttentionProblem& problem, const Schedule& schedule) {
+  if (schedule.splits > 1 || schedule.batch_invariant) return false;  // tiles depend on the queries that share them
+  if (problem.heads < 1 || problem.heads > max_heads || problem.tokens >= (1ll << 31)) return false;
+  if (!(problem.scale > 0)) return false;  // maxima are taken before the scale
+  if (!is_box_stride(box_stride(problem.heads, problem.q_stride_head)) ||
+      !is_box_stride(box_stride(problem.tokens, problem.q_stride_token))) {
+    return false;
+  }
+  for (int s = 0; s < problem.segment_count; ++s) {
+    const auto& [store, list] = problem.segments[s];
+    constexpr std::int64_t most_rows = 1ll << 30;  // rows and list entries are counted in 32 bits
+    if (store.rows > most_rows || list.ring_rows > most_rows || list.capacity > most_rows) return false;
+    if (list.table.columns > most_rows / list.table.rows_per_page) return false;
+    if (store.rows / store.rows_per_page * store.page_stride > (1ll << 35)) return false;  // bytes, in units of 8
+  }
+  return true;
+}
+
+bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors) {
+  // From measurements on an H200, docs/kernels-hopper.md. Few items leave multiprocessors idle; the portable kernel splits
+  // lists.
+  if (problem.tokens < std::int64_t{multiprocessors} * queries_per_item(problem.heads)) return false;
+  // Lists that share little leave most of a tile's products without use if many queries share it.
+  const bool shares_little = schedule.expected_overlap >= 0 && schedule.expected_overlap < 0.3f;
+  for (int s = 0; s < problem.segment_count; ++s) {
+    const auto& [store, list] = problem.segments[s];
+    if (store.kind != StoreKind::bf16) return false;
+    if (list.kind != ListKind::range && shares_little && queries_per_item(problem.heads) > 2) return false;
+  }
+  return true;
+}
+
+// ---- the plan: a function of shapes ---------------------------------------------------------------------------------
+
+namespace {
+
+/// Scratch for merged lists; a call that needs more is cut into rounds of items.
+constexpr std::int64_t round_bytes = std::int64_t{128} << 20;
+/// Neighbouring queries that share less than this are not worth merging.
+constexpr float least_overlap = 0.03f;
+
+struct Plan {
+  int queries_per_item, items, items_per_round;
+  std::int64_t capacity[AttentionProblem::max_segments]{};  // of an item's merged list, 0 = not merged
+};
+
+constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+std::int64_t merged_bytes(std::int64_t items, std::int64_t capacity) {
+  return capacity == 0 ? 0
+                       : align(items * std::int64_t{sizeof(std::int32_t)}) +
+                             align(items * capacity * std::int64_t{sizeof(uint2)});
+}
+
+/// Room for the merged list of an item. Ragged lists twice as long as the average still fit; longer ones, and those
+/// that exceed the counters, are walked one by one.
+std::int64_t merged_capacity(const AttentionProblem& problem, const SegmentProblem& segment, const Schedule& schedule) {
+  const auto& [store, list] = segment;
+  const int queries = queries_per_item(problem.heads);
+  const bool share_nothing = schedule.expected_overlap >= 0 && schedule.expected_overlap < least_overlap;
+  if (list.kind == ListKind::range || queries < 2 || problem.tokens < 2 || share_nothing || store.rows > union_rows)
+    return 0;
+  const std::int64_t longest =
+      list.kind == ListKind::dense ? list.capacity : 2 * ((list.capacity + problem.tokens - 1) / problem.tokens);
+  const std::int64_t capacity = longest < union_entries / queries ? longest * queries : union_entries;
+  return capacity;
+}
+
+Plan plan(const AttentionProblem& problem, const Schedule& schedule) {
+  Plan plan{};
+  plan.queries_per_item = queries_per_item(problem.heads);
+  plan.items = static_cast<int>((problem.tokens + plan.queries_per_item - 1) / plan.queries_per_item);
+  plan.items_per_round = plan.items;
+  std::int64_t item_bytes = 0;
+  for (int s = 0; s < problem.segment_count; ++s) {
+    plan.capacity[s] = merged_capacity(problem, problem.segments[s], schedule);
+    item_bytes += plan.capacity[s] * std::int64_t{sizeof(uint2)};
+  }
+  if (item_bytes * plan.items > round_bytes) plan.items_per_round = static_cast<int>(round_bytes / item_bytes);
+  return plan;
+}
+
+QueryTileCall call_of(const AttentionProblem& problem, const Plan& plan) {
+  QueryTileCall call;
+  call.problem = problem;
+  call.queries_per_item = plan.queries_per_item;
+  const std::int64_t unit = problem.out_is_f32 ? 2 : 8, bytes = problem.out_is_f32 ? 8 : 16;
+  call.wide_stores = multiple_of(reinterpret_cast<std::intptr_t>(problem.out), bytes) &&
+                     multiple_of(problem.out_stride_token, unit) && multiple_of(problem.out_stride_head, unit);
+  for (int s = 0; s < problem.segment_count; ++s) {
+    const RowStore& store = problem.segments[s].store;
+    call.by_copy_engine[s] = is_flat_bf16(problem.segments[s]);
+    if (!call.by_copy_engine[s]) continue;
+    // A whole tile is one box of eight column blocks; the blocks of a narrow one come one by one, to their places.
+    call.maps[s][0] = row_map(store, tile_rows, width / block_columns);
+    call.maps[s][1] = row_map(store, narrow_rows, 1);
+  }
+  const int heads = static_cast<int>(problem.heads);
+  call.q_map = bf16_tensor_map<3>(
+      problem.q, {{width, block_columns, 2},
+                  {heads, heads, box_stride(heads, problem.q_stride_head)},
+                  {problem.tokens, plan.queries_per_item, box_stride(problem.tokens, problem.q_stride_token)}});
+  return call;
+}
+
+/// Hands out the workspace: for every merged segment lengths and entries.
+void place_unions(QueryTileCall& call, const Plan& plan, std::byte* at) {
+  for (int s = 0; s < call.problem.segment_count; ++s) {
+    if (plan.capacity[s] == 0) continue;
+    call.unions[s].lengths = reinterpret_cast<std::int32_t*>(at);
+    call.unions[s].entries =
+        reinterpret_cast<uint2*>(at + align(plan.items_per_round * std::int64_t{sizeof(std::int32_t)}));
+    call.unions[s].capacity = plan.capacity[s];
+    at += merged_bytes(plan.items_per_round, plan.capacity[s]);
+  }
+}
+
+/// Loads the kernels on their first use on a device, so that a call needs no preload().
+void require_loaded(int device) {
+  static std::array<std::atomic<bool>, 64> loaded{};
+  const auto at = static_cast<std::size_t>(device);
+  if (at < loaded.size() && loaded[at].load(std::memory_order_acquire)) return;
+  preload();
+  if (at < loaded.size()) loaded[at].store(true, std::memory_order_release);
+}
+
+bool has_fp8(const AttentionProblem& problem) {
+  for (int s = 0; s < problem.segment_count; ++s) {
+    if (problem.segments[s].store.kind != StoreKind::bf16) return true;
+  }
+  return false;
+}
+
+void merge_lists(const QueryTileCall& call, int segment, int items, Stream stream) {
+  const UnionList& merged = call.unions[segment];
+  const auto& [store, list] = call.problem.segments[segment];
+  const UnionLayout layout(store.rows, merged.capacity);
+  launch(union_lists, dim3(static_cast<unsigned>(items)), dim3(union_threads), layout.bytes(), stream,
+         UnionCall{store, list, call.problem.tokens, call.queries_per_item, call.first_item, merged.lengths,
+                   merged.entries, merged.capacity});
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const AttentionProblem& problem, const Schedule& schedule) {
+  const Plan cut = plan(problem, schedule);
+  std::int64_t bytes = 0;
+  for (const std::int64_t capacity : cut.capacity) bytes += merged_bytes(cut.items_per_round, capacity);
+  return bytes > 0 ? workspace_bytes_for(static_cast<std::size_t>(bytes)) : 0;
+}
+
+void attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
+               Stream stream) {
+  DeviceScope scope(device);
+  require_loaded(device);
+  const Plan cut = plan(problem, schedule);
+  QueryTileCall call = call_of(problem, cut);
+  if (workspace.data != nullptr) place_unions(call, cut, workspace_scratch(workspace));
+  const int processors = properties(device).multiprocessors;
+  for (call.first_item = 0; call.first_item < cut.items; call.first_item = call.last_item) {
+    const int left = cut.items - call.first_item, items = left < cut.items_per_round ? left : cut.items_per_round;
+    call.last_item = call.first_item + items;
+    for (int s = 0; s < problem.segment_count; ++s) {
+      if (call.unions[s].lengths != nullptr) merge_lists(call, s, items, stream);
+    }
+    launch(has_fp8(problem) ? query_tiles<true> : query_tiles<false>,
+           dim3(static_cast<unsigned>(items < processors ? items : processors)), dim3(block_threads),
+           sizeof(SharedMemory), stream, call);
+  }
+}
+
+void preload() {
+  load_kernel(query_tiles<false>, sizeof(SharedMemory));
+  load_kernel(query_tiles<true>, sizeof(SharedMemory));
+  load_kernel(union_lists, UnionLayout(union_rows, union_entries).bytes());
+}
+
+}  // namespace raggedmla::gpu::sm90

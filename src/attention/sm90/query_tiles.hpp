@@ -1,0 +1,35 @@
+// Attention of query tiles on Hopper: several neighbouring queries times their heads fill the 64 rows of a warpgroup
+// product and walk their cache rows together. See query_tiles.cu.
+#pragma once
+
+#include <cstddef>
+
+#include "attention/problem.hpp"
+#include "raggedmla/attention.hpp"
+
+namespace raggedmla::gpu::sm90 {
+
+/// Queries that can share a tile: one nibble of a 32-bit word each.
+inline constexpr int max_queries = 8;
+/// Heads that fit one tile.
+inline constexpr int max_heads = 64;
+
+/// Queries of one work item: as many as their heads fit.
+constexpr int queries_per_item(std::int64_t heads) {
+  const std::int64_t fit = max_heads / heads;
+  return static_cast<int>(fit < max_queries ? fit : max_queries);
+}
+
+/// Whether the kernel computes this call.
+bool takes(const AttentionProblem& problem, const Schedule& schedule);
+/// Whether it is the fastest that does.
+bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors);
+
+std::size_t workspace_bytes(const AttentionProblem& problem, const Schedule& schedule);
+void attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
+               Stream stream);
+
+/// Loads the kernels onto the current device.
+void preload();
+
+}  // namespace raggedmla::gpu::sm90

@@ -300,6 +300,7 @@ const std::vector<Misuse>& misuses() {
       {"device_type", [](Call& c) { changed(c.args.q)->device_type = -1; }, "q has value -1"},
       {"rank", [](Call& c) { changed(c.args.q)->rank = 9; }, "q has rank 9, expected 0 to 4"},
       {"kv_kind", [](Call& c) { c.paged.kind = 5; }, "kv has kind 5"},
+      {"reserved", [](Call& c) { c.paged.reserved = 1; }, "kv has reserved = 1, expected 0"},
       {"encoding", [](Call& c) { c.paged.encoding = 2; }, "kv has value 2"},
       {"rows_kind", [](Call& c) { c.rows[0].kind = 3; }, "rows has kind 3"},
       {"epilogue_kind", [](Call& c) { c.epilogue.kind = 4; }, "epilogue.kind has value 4"},

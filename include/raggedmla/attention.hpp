@@ -95,8 +95,8 @@ void attention(const Attention& arguments, Workspace workspace = {}, Stream stre
 struct MergeStates {
   TensorView partial_out;  ///< `[S, T, H, 512]` bf16 or f32, channels packed
   TensorView partial_lse;  ///< `[S, T, H]` f32
-  OptionalTensor sink;     ///< `[H]` f32
-  TensorView out;          ///< `[T, H, 512]` bf16 or f32
+  OptionalTensor sink;     ///< `[H]` or longer f32; the first H count
+  TensorView out;          ///< `[T, H, 512]` bf16 or f32, channels packed
   OptionalTensor lse;      ///< `[T, H]` f32
   Schedule::Kernel kernel = Schedule::Kernel::automatic;
 };

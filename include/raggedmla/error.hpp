@@ -9,7 +9,7 @@ namespace raggedmla {
 /// Thrown by every operator, before any work is launched, when an argument is not what the operator takes.
 ///
 /// The message names the argument, what it got and what it takes, for example
-/// `attention: q has shape [4, 16, 500], expected [T, H, 512]`. Nothing has been written when it is thrown.
+/// `attention: q has shape [4, 16, 500], expected [*, *, 512]`. Nothing has been written when it is thrown.
 /// The C ABI turns it into a status, the command line into exit code 2, Python into `ValueError`.
 class Error : public std::runtime_error {
  public:

@@ -36,6 +36,9 @@ class Reader {
     require_zero_tail(argument, given, sizeof(Structure), size);
     Structure copy{};
     std::memcpy(&copy, given, size < sizeof copy ? size : sizeof copy);
+    if constexpr (requires { copy.reserved; }) {  // a newer header may give the place a meaning
+      if (copy.reserved != 0) fail(argument, "has reserved = " + std::to_string(copy.reserved) + ", expected 0");
+    }
     return copy;
   }
 

@@ -105,8 +105,8 @@ bool takes(const AttentionProblem& problem, const Schedule& schedule) {
 }
 
 bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors) {
-  // From measurements on an H200, docs/kernels-hopper.md. Few items leave multiprocessors idle; the portable kernel splits
-  // lists.
+  // From measurements on an H200, docs/kernels-hopper.md. Few items leave multiprocessors idle; the portable kernel
+  // splits lists.
   if (problem.tokens < std::int64_t{multiprocessors} * queries_per_item(problem.heads)) return false;
   // Lists that share little leave most of a tile's products without use if many queries share it.
   const bool shares_little = schedule.expected_overlap >= 0 && schedule.expected_overlap < 0.3f;

@@ -3,6 +3,7 @@
 
 #include "attention/problem.hpp"
 #include "base/bfloat16.hpp"
+#include "gpu/fast_math.cuh"
 #include "gpu/runtime.hpp"
 #include "raggedmla/kv_cache.hpp"
 
@@ -12,19 +13,6 @@ inline constexpr float log2_e = 1.4426950408889634f;
 inline constexpr float ln_2 = 0.6931471805599453f;
 
 __device__ inline float negative_infinity() { return -__builtin_huge_valf(); }
-
-/// 2^x, flushing subnormal results to zero.
-__device__ inline float exp2_fast(float x) {
-#if RAGGEDMLA_GPU_IS_HIP && defined(__HIP_DEVICE_COMPILE__)
-  return __builtin_amdgcn_exp2f(x);
-#elif defined(__CUDA_ARCH__)
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-#else
-  return x;
-#endif
-}
 
 /// Turns channel pairs of the last 64 back by a query's position; without a position in the table it changes nothing.
 class InverseRope {

@@ -1,16 +1,27 @@
-// Single instructions of NVIDIA GPUs that C++ has no name for.
+// Single instructions that C++ has no name for.
 #pragma once
 
 #include <cstdint>
 
+#include "gpu/runtime.hpp"
+
 namespace raggedmla::gpu {
 
-/// 2^x and log2(x), relative error about 2^-22, subnormal numbers are 0.
+/// 2^x, relative error about 2^-22, subnormal numbers are 0.
 __device__ inline float exp2_fast(float x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_exp2f(x);
+#elif defined(__CUDA_ARCH__)
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+#else
+  return x;  // the host pass only parses device code
+#endif
 }
+
+#if !RAGGEDMLA_GPU_IS_HIP
+/// log2(x), as accurate.
 __device__ inline float log2_fast(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -22,5 +33,6 @@ __device__ inline std::uint32_t pack_bf16(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
+#endif
 
 }  // namespace raggedmla::gpu

@@ -44,8 +44,7 @@ __device__ inline void load_keys(B (&b)[2], SharedAddress lane_address, int step
   b[1].r = {w[2], w[3]};
 }
 
-// ---- values: 16 rows of a row_tile, contracted over the rows
-// ---------------------------------------------------------
+// ---- values: 16 rows of a row_tile, contracted over the rows --------------------------------------------------------
 
 namespace detail {
 /// Halves `half` of two words, the first in the low part.
@@ -75,8 +74,7 @@ __device__ inline void load_values(B (&b)[value_fragments], SharedAddress lane_a
   }
 }
 
-// ---- probabilities: C to A through shared memory, rows of bf16 `pitch` bytes apart
-// -----------------------------------
+// ---- probabilities: C to A through shared memory, rows of bf16 `pitch` bytes apart ----------------------------------
 
 __device__ inline void store_probabilities(SharedAddress corner, int pitch, int lane, const float (&p)[4]) {
 #pragma unroll

@@ -54,8 +54,7 @@ __device__ inline void load_keys(B (&b)[2], SharedAddress lane_address, int step
   detail::load_matrices(b[0].r[0], b[0].r[1], b[1].r[0], b[1].r[1], row_tile::advance(lane_address, 4 * step));
 }
 
-// ---- values: 16 rows of a row_tile, contracted over the rows
-// ---------------------------------------------------------
+// ---- values: 16 rows of a row_tile, contracted over the rows --------------------------------------------------------
 
 /// Channels [16 * block, 16 * block + 16).
 __device__ inline void load_values(B (&b)[value_fragments], SharedAddress lane_address, int block) {
@@ -63,8 +62,7 @@ __device__ inline void load_values(B (&b)[value_fragments], SharedAddress lane_a
                                    row_tile::advance(lane_address, 2 * block));
 }
 
-// ---- probabilities: C to A through shared memory, rows of bf16 `pitch` bytes apart
-// -----------------------------------
+// ---- probabilities: C to A through shared memory, rows of bf16 `pitch` bytes apart ----------------------------------
 
 __device__ inline void store_probabilities(SharedAddress corner, int pitch, int lane, const float (&p)[4]) {
 #pragma unroll

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/checks.hpp"
@@ -20,7 +21,9 @@ struct InfoOptions {
 std::vector<std::string> attention_kernels(const DeviceInfo& info) {
   if (info.device.type == DeviceType::cpu) return {"cpu", "reference"};
   if (!info.supported) return {};
-  if (info.architecture == "sm_90") return {"sm90", "portable"};
+  const std::vector<std::string> images = build_info().gpu_architectures;
+  const bool has_hopper_kernels = std::find(images.begin(), images.end(), "sm_90a") != images.end();
+  if (info.architecture == "sm_90" && has_hopper_kernels) return {"sm90", "portable"};
   return {"portable"};
 }
 

@@ -62,7 +62,7 @@ struct RowList {
     }
     if (kind == ListKind::ragged) {
       const std::int64_t begin = clamp_index(indptr(t), 0, capacity);
-      return {begin, clamp_index(indptr(t + 1), begin, capacity) - begin, -1};
+      return {begin * indices.stride0, clamp_index(indptr(t + 1), begin, capacity) - begin, -1};
     }
     const std::int64_t request = request_of(t);
     if (request < 0) return {};

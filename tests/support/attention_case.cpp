@@ -156,7 +156,7 @@ void AttentionData::add_segment(const SegmentCase& s, const AttentionCase& whole
       if (t < T)
         for (std::int64_t j = length_of(t); j > 0; --j) flat.push_back(pick());
     }
-    Tensor& indices = keep(Tensor(index_type(s.wide), {T * K + 1}));
+    Tensor& indices = keep(Tensor(index_type(s.wide), {T * K + 1}, {whole.strided ? 2 : 1}));
     for (std::int64_t n = 0; n < indices.size(); ++n) {
       indices.set({n}, static_cast<double>(
                            n < static_cast<std::int64_t>(flat.size()) ? flat[static_cast<std::size_t>(n)] : n % rows));

@@ -1,6 +1,7 @@
 // Runs a case on any backend: host tensors are mirrored on the device, outputs come back.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ std::vector<Backend> list_backends();
 std::vector<Backend> attention_backends();
 /// False (test must GTEST_SKIP) if the backend's device is not here.
 bool present(const Backend& backend);
+/// How GoogleTest prints a backend.
+inline void PrintTo(const Backend& backend, std::ostream* stream) { *stream << backend.name; }
 /// For INSTANTIATE_TEST_SUITE_P names.
 std::string backend_name(const Backend& backend);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that a GPU must show, in one go: tests, sanitizers, golden files, the bench suites, the ablation, the peers.
+# Everything that a GPU must show, in one go: tests, sanitizers, golden files, the bench suites, the peers.
 #   bench/run_gpu.sh BUILD OUT
 # BUILD is a CUDA build tree (cmake --preset cuda); logs and JSON files go to OUT. About four minutes on an H200.
 # Python parts run if `python3` can import torch and triton; PYTHONPATH must name the installed package for ratios.
@@ -26,7 +26,6 @@ run tests 120 "$tests" --gtest_brief=1
 [ -d "$layers" ] && run verify-layers 30 "$cli" verify "$layers" --device cuda
 run bench 200 "$cli" bench --device cuda --json
 cp "$out/bench.txt" "$out/bench.json"
-[ -x "$build/bench/ablation/raggedmla_ablation" ] && lines=20 run ablation 30 "$build/bench/ablation/raggedmla_ablation"
 for tool in memcheck racecheck synccheck; do
   run "$tool" 60 compute-sanitizer --tool "$tool" "$tests" --gtest_brief=1 --gtest_filter="$small"
 done

@@ -90,13 +90,13 @@ class RowPipeline {
   __device__ void fetch_ahead(int tile) {
     if (!shape.fetch_late && batch_begins(tile + shape.stages)) fetch();
   }
-  /// For bench/ablation: both at once, when the tile's rows are about to be copied.
+  /// For the ablation of the bench: both at once, when the tile's rows are about to be copied.
   __device__ void fetch_now(int tile) {
     if (!batch_begins(tile)) return;
     fetch();
     resolve(tile);
   }
-  /// For bench/ablation: sets absent rows, which are zero already, to zero.
+  /// For the ablation of the bench: sets absent rows, which are zero already, to zero.
   __device__ void mask(int tile) {
     for (int i = 0; i < rows_of_warp; ++i) {
       const int row = first_row() + i;

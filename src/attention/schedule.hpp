@@ -25,8 +25,8 @@ struct TileShape {
   int stages;           // row tiles in shared memory
   bool q_in_registers;  // or in shared memory
   int blocks_per_multiprocessor;
-  // What this kernel does not do, for bench/ablation: a second mask between rows and products, and list entries that
-  // are fetched when they are needed.
+  // What this kernel does not do, for the ablation of the bench: a second mask between rows and products, and list
+  // entries that are fetched when they are needed.
   bool mask_again = false;
   bool fetch_late = false;
 };

@@ -35,6 +35,7 @@ void AttentionInputs::add_queries(std::int64_t tokens, std::int64_t heads, std::
   call.q = tensor(DataType::bf16, {tokens, heads, v4_row.query_width});
   fill_bf16(call.q.data, call.q.size(), seed, bench_.stream.get());
   call.out = tensor(DataType::bf16, {tokens, heads, v4_row.value_width});
+  output_ = memory_.size() - 1;
   call.sink = tensor(DataType::f32, {heads});
   host::synchronize(bench_.options.device);
   memory_.back().fill(0);
@@ -132,6 +133,12 @@ AttentionInputs::AttentionInputs(const Bench& bench, const DecodeShape& s, std::
     }
   }
   call.segments = segments;
+}
+
+std::vector<std::uint16_t> AttentionInputs::output() const {
+  std::vector<std::uint16_t> values(static_cast<std::size_t>(call.out.size()));
+  memory_[output_].download(values.data(), values.size() * sizeof(values[0]));
+  return values;
 }
 
 void AttentionInputs::prepare(Schedule::Kernel kernel) {

@@ -45,6 +45,8 @@ class AttentionInputs {
   /// Sets the kernel and provides scratch. Throws Error if the kernel does not take the call.
   void prepare(Schedule::Kernel kernel);
   void run(Stream stream) const { attention(call, workspace_, stream); }
+  /// bf16 [T, H, 512], once the stream has been waited for.
+  std::vector<std::uint16_t> output() const;
 
   Attention call;
   std::vector<Segment> segments;
@@ -64,6 +66,7 @@ class AttentionInputs {
 
   const Bench& bench_;
   std::vector<host::Memory> memory_;
+  std::size_t output_ = 0;  // in memory_
   Workspace workspace_;
 };
 

@@ -1,13 +1,22 @@
-// Suite `seeds`: the finding that started this project, measured again. Engines built ragged lists with a host wait
-// (the packed buffer was sized by the scan's last entry, read back); here is what that costs around the kernels:
+// Suite `seeds`: the two findings that started this project, measured again.
+//
+// Engines built ragged lists with a host wait (the packed buffer was sized by the scan's last entry, read back). What
+// that costs around the kernels:
 //
 //     previous kernel |  scan | read back ........ | pack | next kernel      host waits, the device idles
 //     previous kernel |  scan | pack | next kernel                           no wait, two launches
 //     previous kernel |  build_ragged | next kernel                          one launch
+//
+// And their prefill kernel lost half of its speed to a number of warps and a mask: ablation.hpp.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 
+#include "ablation.hpp"
+#include "attention_inputs.hpp"
+#include "base/bfloat16.hpp"
 #include "device_data.hpp"
 #include "harness.hpp"
 
@@ -89,6 +98,43 @@ void measure(Bench& bench, const Lists& lists, const char* name, void (*build)(c
   bench.results.push_back(r);
 }
 
+/// Outputs of kernels that differ in the order of their sums alone.
+void require_close(const char* name, const std::vector<std::uint16_t>& found,
+                   const std::vector<std::uint16_t>& expected) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double a = float_from_bf16(found[i]), b = float_from_bf16(expected[i]);
+    difference += (a - b) * (a - b);
+    norm += b * b;
+  }
+  if (!(difference <= 1e-5 * norm)) {
+    throw Error(fmt::format("bench: seeds: the kernel '{}' differs from the library's by {:.1e}, expected 3e-3 at most",
+                            name, std::sqrt(difference / norm)));
+  }
+}
+
+void measure_ablation(Bench& bench, const PrefillShape& shape) {
+  const AttentionInputs inputs(bench, shape, 1);
+  std::vector<std::uint16_t> expected;
+  double library = 0;
+  for (const AblatedKernel& kernel : ablated_kernels()) {
+    Result r;
+    r.suite = "seeds";
+    r.shape = fmt::format("prefill H {} K {} T {}", shape.heads, shape.list_length(), shape.tokens);
+    r.variant = kernel.name;
+    r.microseconds = bench.time_graph(1, [&](int, Stream captured) { kernel.attend(inputs.call, captured); });
+    bench.stream.synchronize();
+    if (expected.empty()) {
+      expected = inputs.output();
+      library = r.microseconds;
+    }
+    require_close(kernel.name, inputs.output(), expected);
+    r.ratio = r.microseconds / library;
+    r.note = "the library's portable kernel";
+    bench.results.push_back(r);
+  }
+}
+
 }  // namespace
 
 void run_seeds(Bench& bench) {
@@ -97,6 +143,9 @@ void run_seeds(Bench& bench) {
     measure(bench, lists, "host wait", host_wait, false);
     measure(bench, lists, "two launches", two_launches, true);
     measure(bench, lists, "build_ragged", fused, true);
+  }
+  for (const auto& [heads, topk] : {std::pair<std::int64_t, std::int64_t>{16, 1024}, {8, 512}, {16, 256}}) {
+    measure_ablation(bench, {"ablation", 4096, heads, 128, topk, RowKind::lists, 0, true});
   }
 }
 

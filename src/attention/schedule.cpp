@@ -1,6 +1,7 @@
 #include "attention/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <span>
 
 namespace raggedmla::gpu {
@@ -12,24 +13,38 @@ constexpr std::int64_t most_splits = 128;
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// A table of shapes with the shared memory of each, laid out at compile time: a plan is made in every call.
+struct TileTable {
+  std::span<const TileShape> shapes;
+  std::span<const int> bytes;
+};
+template <std::size_t n>
+constexpr std::array<int, n> bytes_of(const TileShape (&shapes)[n]) {
+  std::array<int, n> bytes{};
+  for (std::size_t i = 0; i < n; ++i) bytes[i] = layout_of(shapes[i]).bytes;
+  return bytes;
+}
+constexpr auto cuda_bytes = bytes_of(cuda_tiles);
+constexpr auto cdna_bytes = bytes_of(cdna_tiles);
+
 /// The driver keeps 1 KiB of every block's shared memory.
-int resident_blocks(const TileShape& tile, const DeviceLimits& device) {
-  const int by_memory = device.shared_bytes_per_multiprocessor / (layout_of(tile).bytes + 1024);
-  return std::clamp(by_memory, 1, tile.blocks_per_multiprocessor);
+int resident_blocks(const TileShape& tile, int bytes, const DeviceLimits& device) {
+  return std::clamp(device.shared_bytes_per_multiprocessor / (bytes + 1024), 1, tile.blocks_per_multiprocessor);
 }
 
 /// The first shape of the smallest head tile that holds all heads (or the largest there is) and fits the device.
-int choose_tile(std::span<const TileShape> tiles, std::int64_t heads, const DeviceLimits& device) {
-  const auto fits = [&](const TileShape& tile, int blocks) {
-    return layout_of(tile).bytes <= device.shared_bytes_per_block &&
-           blocks * (layout_of(tile).bytes + 1024) <= device.shared_bytes_per_multiprocessor;
+int choose_tile(const TileTable& table, std::int64_t heads, const DeviceLimits& device) {
+  const auto& tiles = table.shapes;
+  const auto fits = [&](int i, int blocks) {
+    return table.bytes[i] <= device.shared_bytes_per_block &&
+           blocks * (table.bytes[i] + 1024) <= device.shared_bytes_per_multiprocessor;
   };
   // Preferably with as many blocks on a multiprocessor as the shape is made for.
   int found = -1;
   for (const bool demanding : {true, false}) {
     for (int i = 0; i < static_cast<int>(tiles.size()); ++i) {
       const TileShape& tile = tiles[i];
-      if (!fits(tile, demanding ? tile.blocks_per_multiprocessor : 1)) continue;
+      if (!fits(i, demanding ? tile.blocks_per_multiprocessor : 1)) continue;
       const bool holds = tile.heads >= heads;
       if (found < 0) {
         found = i;
@@ -63,12 +78,12 @@ std::size_t scratch_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t 
 
 /// The number of parts with the least estimated time: waves of blocks times the rows that a block walks. Starting a
 /// block costs about as much as 64 rows, the merge kernel as much as 96.
-int choose_splits(const AttentionProblem& problem, const AttentionPlan& plan, const DeviceLimits& device) {
+int choose_splits(const AttentionProblem& problem, const AttentionPlan& plan, int bytes, const DeviceLimits& device) {
   const std::int64_t units = problem.tokens * plan.head_groups;
-  const std::int64_t slots = std::int64_t{device.multiprocessors} * resident_blocks(plan.shape, device);
+  const std::int64_t slots = std::int64_t{device.multiprocessors} * resident_blocks(plan.shape, bytes, device);
   const std::int64_t longest = std::max<std::int64_t>(longest_list(problem), 1);
   const std::int64_t usual = std::min<std::int64_t>(longest, 2048);  // the device alone knows the lengths
-  const std::int64_t most = std::min(most_splits, ceil_divide(longest, shortest_part));
+  const std::int64_t most = std::min(most_splits, ceil_divide(usual, shortest_part));  // more make no part shorter
   std::int64_t best = 1, best_cost = 0;
   for (std::int64_t splits = 1; splits <= most; ++splits) {
     if (splits > 1 && (splits - 1) * units >= 2 * slots) break;
@@ -86,11 +101,10 @@ int choose_splits(const AttentionProblem& problem, const AttentionPlan& plan, co
 }  // namespace
 
 AttentionPlan plan_attention(const AttentionProblem& problem, const Schedule& schedule, const DeviceLimits& device) {
-  const std::span<const TileShape> tiles =
-      device.lanes == 64 ? std::span<const TileShape>(cdna_tiles) : std::span<const TileShape>(cuda_tiles);
+  const TileTable table = device.lanes == 64 ? TileTable{cdna_tiles, cdna_bytes} : TileTable{cuda_tiles, cuda_bytes};
   AttentionPlan plan;
-  plan.tile = choose_tile(tiles, problem.heads, device);
-  plan.shape = tiles[static_cast<std::size_t>(plan.tile)];
+  plan.tile = choose_tile(table, problem.heads, device);
+  plan.shape = table.shapes[static_cast<std::size_t>(plan.tile)];
   plan.head_groups = ceil_divide(problem.heads, plan.shape.heads);
   if (problem.tokens == 0 || problem.heads == 0) return plan;
 
@@ -99,7 +113,7 @@ AttentionPlan plan_attention(const AttentionProblem& problem, const Schedule& sc
   if (schedule.splits > 0) {
     plan.splits = static_cast<int>(std::min<std::int64_t>(schedule.splits, most_splits));
   } else if (!schedule.batch_invariant) {
-    plan.splits = choose_splits(problem, plan, device);
+    plan.splits = choose_splits(problem, plan, table.bytes[static_cast<std::size_t>(plan.tile)], device);
   }
   plan.blocks = problem.tokens * plan.head_groups * plan.splits;
   if (plan.splits > 1) {

@@ -48,7 +48,7 @@ TEST(Schedule, TilesFitEveryDevice) {
   }
 }
 
-// A workgroup of CDNA has 64 KiB. tests/hip_inspect.py sees to it that the code objects take at most 2 KiB by themselves.
+// A workgroup of CDNA has 64 KiB. tests/hip_inspect.py sees to it that the code objects take at most 2 KiB themselves.
 TEST(Schedule, CdnaTilesFitAWorkgroup) {
   for (const TileShape& tile : gpu::cdna_tiles) {
     EXPECT_LE(gpu::layout_of(tile).bytes, 62 << 10) << tile.heads << " heads, " << tile.rows << " rows";

@@ -10,7 +10,6 @@ timeline file holds what the host and the device did during one eager step of ea
 import argparse
 import dataclasses
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent / "peers"))
 import index_ops  # noqa: E402
 import raggedmla  # noqa: E402
 import reference  # noqa: E402
+import timing  # noqa: E402
 import triton_kernels  # noqa: E402
 
 DEVICE, SCALE = "cuda", 512**-0.5
@@ -155,40 +155,6 @@ def check(step, own, peer):
     return max(errors)
 
 
-def eager(call, repeats=20):
-    """Median microseconds (host busy, until the device is done)."""
-    host, total = [], []
-    for _ in range(repeats + 3):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        call()
-        returned = time.perf_counter()
-        torch.cuda.synchronize()
-        host.append(returned - begin)
-        total.append(time.perf_counter() - begin)
-    return statistics.median(host[3:]) * 1e6, statistics.median(total[3:]) * 1e6
-
-
-def captured(call, repeats=20):
-    """Median microseconds of one replay."""
-    graph = torch.cuda.CUDAGraph()
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    times = []
-    for _ in range(repeats + 3):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    return statistics.median(times[3:])
-
-
 def timeline(call):
     """What the host and the device did during one eager step: [lane, name, start us, duration us]."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
@@ -234,10 +200,10 @@ def main():
 
     results = {}
     for name, call in {"peers, host wait": waiting, "peers": peer, "raggedmla": own}.items():
-        host, total = eager(call)
+        host, total = timing.eager_us(call, repeats=20)
         results[name] = {"host_us": host, "eager_us": total}
         if call is not waiting:  # a host wait cannot be captured
-            results[name]["graph_us"] = captured(call)
+            results[name]["graph_us"] = timing.graph_us([call], replays=20)
         print(f"{name:18}" + "".join(f"  {key} {value:9.1f}" for key, value in results[name].items()), flush=True)
     calls = 2 + len(LAYERS) + LAYERS.count("csa")
     print(f"raggedmla: {results['raggedmla']['host_us'] / calls:.1f} us of host time a call ({calls} calls)")

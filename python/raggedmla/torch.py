@@ -10,6 +10,8 @@ A segment is passed flat, since operators take tensors only: `kv` (rows [N, 512]
 available through `raggedmla.attention`.
 """
 
+import inspect
+
 import torch
 from torch import Tensor
 
@@ -22,22 +24,31 @@ _SCALE = 512**-0.5
 _LIBRARY = torch.library.Library("raggedmla", "DEF")
 
 
-def _operator(mutates=(), fake=lambda *args, **kwargs: None):
-    """Registers a function as torch.ops.raggedmla.<name>, its schema read from the annotations. `fake` makes outputs of
-    the right shapes; an operator that only writes into its arguments needs none.
+def _operator(name=None, mutates=(), fake=lambda *args, **kwargs: None, signature=None):
+    """Registers a function as torch.ops.raggedmla.<name>, its own name by default, with the schema that its signature
+    (or the one given) says. `fake` makes outputs of the right shapes; an operator that only writes into its arguments
+    needs none.
 
     Registered below autograd and without `torch.library.custom_op`, whose Python layers cost more than the call."""
 
     def register(function):
-        name = function.__name__
-        _LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=mutates))
-        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"raggedmla::{name}", fake, lib=_LIBRARY)
-        operator = getattr(torch.ops.raggedmla, name).default
+        known_as = name or function.__name__
+        if signature is not None:
+            function.__signature__ = signature
+        _LIBRARY.define(known_as + torch.library.infer_schema(function, mutates_args=mutates))
+        _LIBRARY.impl(known_as, function, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"raggedmla::{known_as}", fake, lib=_LIBRARY)
+        operator = getattr(torch.ops.raggedmla, known_as).default
         operator.__doc__ = function.__doc__
         return operator
 
     return register
+
+
+def _signature_after(function, outputs, returns):
+    """The signature of `function` without its first `outputs` parameters, which are returned instead."""
+    signature = inspect.signature(function)
+    return signature.replace(parameters=list(signature.parameters.values())[outputs:], return_annotation=returns)
 
 
 def _segment(pages_or_rows, indices, lengths, indptr, encoding):
@@ -50,19 +61,10 @@ def _segment(pages_or_rows, indices, lengths, indptr, encoding):
     return _core.Segment(kv, _core.DenseRows(indices, lengths))
 
 
-def _segments(main_kv, main_indices, main_lengths, main_indptr, extra_kv, extra_indices, extra_lengths, extra_indptr,
-              main_encoding, extra_encoding):
-    segments = [_segment(main_kv, main_indices, main_lengths, main_indptr, main_encoding)]
-    if extra_kv is not None:
-        segments.append(_segment(extra_kv, extra_indices, extra_lengths, extra_indptr, extra_encoding))
-    return segments
-
-
 # ---- attention -----------------------------------------------------------------------------------------------------
 
 
-@_operator(mutates=("out", "lse"))
-def attention_out(
+def _attend(
     out: Tensor,
     lse: Tensor | None,
     q: Tensor,
@@ -83,37 +85,27 @@ def attention_out(
     batch_invariant: bool = False,
 ) -> None:
     """`raggedmla.attention` over one or two segments, into `out` [T, H, 512] and, if given, `lse` [T, H] f32."""
-    segments = _segments(main_kv, main_indices, main_lengths, main_indptr, extra_kv, extra_indices, extra_lengths,
-                         extra_indptr, main_encoding, extra_encoding)
+    segments = [_segment(main_kv, main_indices, main_lengths, main_indptr, main_encoding)]
+    if extra_kv is not None:
+        segments.append(_segment(extra_kv, extra_indices, extra_lengths, extra_indptr, extra_encoding))
     rope = None if inverse_rope_cos_sin is None else (inverse_rope_cos_sin, inverse_rope_positions)
     _core.attention(q, segments, sink, scale, out=out, lse=lse, inverse_rope=rope, batch_invariant=batch_invariant)
 
 
-@_operator(fake=lambda q, *args, **kwargs: (q.new_empty(q.shape), q.new_empty(q.shape[:2], dtype=torch.float32)))
-def attention(
-    q: Tensor,
-    main_kv: Tensor,
-    main_indices: Tensor,
-    main_lengths: Tensor | None = None,
-    main_indptr: Tensor | None = None,
-    extra_kv: Tensor | None = None,
-    extra_indices: Tensor | None = None,
-    extra_lengths: Tensor | None = None,
-    extra_indptr: Tensor | None = None,
-    sink: Tensor | None = None,
-    scale: float = _SCALE,
-    inverse_rope_cos_sin: Tensor | None = None,
-    inverse_rope_positions: Tensor | None = None,
-    main_encoding: str = "ocp",
-    extra_encoding: str = "ocp",
-    batch_invariant: bool = False,
-) -> tuple[Tensor, Tensor]:
+def _attention_outputs(q, *arguments):
+    return q.new_empty(q.shape), q.new_empty(q.shape[:2], dtype=torch.float32)
+
+
+def _attend_anew(q, *arguments):
     """`raggedmla.attention` over one or two segments; returns (out [T, H, 512] like q, lse [T, H] f32)."""
-    segments = _segments(main_kv, main_indices, main_lengths, main_indptr, extra_kv, extra_indices, extra_lengths,
-                         extra_indptr, main_encoding, extra_encoding)
-    rope = None if inverse_rope_cos_sin is None else (inverse_rope_cos_sin, inverse_rope_positions)
-    return _core.attention(q, segments, sink, scale, return_lse=True, inverse_rope=rope,
-                           batch_invariant=batch_invariant)
+    out, lse = _attention_outputs(q)
+    _attend(out, lse, q, *arguments)
+    return out, lse
+
+
+attention_out = _operator("attention_out", mutates=("out", "lse"))(_attend)
+attention = _operator("attention", fake=_attention_outputs,
+                      signature=_signature_after(_attend, outputs=2, returns=tuple[Tensor, Tensor]))(_attend_anew)
 
 
 @_operator(fake=lambda out, lse, sink=None: (out.new_empty(out.shape[1:]), lse.new_empty(lse.shape[1:])))

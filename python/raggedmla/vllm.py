@@ -180,9 +180,11 @@ def rocm_sparse_attn_decode(
     Returns how many leading rows were rotated back: all T when inv_rope_* are given, otherwise 0. `adaptive_splits` and
     `extra_cache_nan_free` are choices of vLLM's kernel and ignored: splits follow from shapes, and memory that a query
     did not select never reaches its result."""
-    _decode(q, (swa_k_cache, swa_indices, swa_lens, swa_ragged_indices, swa_ragged_indptr),
-            (None if swa_only else kv_cache, topk_indices, topk_lens, topk_ragged_indices, topk_ragged_indptr), scale,
-            attn_sink, nope_head_dim, rope_head_dim, output, inv_rope_positions, inv_rope_cos_sin_cache, output_mxfp8)
+    _rocm_sparse_attn_decode_triton(
+        q, swa_k_cache, swa_indices, swa_lens, scale, attn_sink, nope_head_dim, rope_head_dim,
+        None if swa_only else kv_cache, topk_indices, topk_lens, swa_ragged_indices, swa_ragged_indptr,
+        topk_ragged_indices, topk_ragged_indptr, output, inv_rope_positions=inv_rope_positions,
+        inv_rope_cos_sin_cache=inv_rope_cos_sin_cache, out_mxfp8=output_mxfp8)
     return 0 if inv_rope_positions is None else q.shape[0]
 
 
@@ -206,16 +208,18 @@ def _rocm_sparse_attn_decode_ragged_triton(
     out_mxfp8: Tensor | None = None,
 ) -> Tensor:
     """Decode over ragged lists of a main and an optional extra cache; returns the output."""
-    return _decode(q, (main_cache, None, None, main_indices, main_indptr),
-                   (extra_cache, None, None, extra_indices, extra_indptr), scale, attn_sink, nope_head_dim,
-                   rope_head_dim, out, inv_rope_positions, inv_rope_cos_sin_cache, out_mxfp8)
+    return _rocm_sparse_attn_decode_triton(
+        q, main_cache, None, None, scale, attn_sink, nope_head_dim, rope_head_dim, extra_cache,
+        main_ragged_indices=main_indices, main_ragged_indptr=main_indptr, extra_ragged_indices=extra_indices,
+        extra_ragged_indptr=extra_indptr, out=out, inv_rope_positions=inv_rope_positions,
+        inv_rope_cos_sin_cache=inv_rope_cos_sin_cache, out_mxfp8=out_mxfp8)
 
 
 def _rocm_sparse_attn_decode_triton(
     q: Tensor,
     main_cache: Tensor,
-    main_indices: Tensor,
-    main_lengths: Tensor,
+    main_indices: Tensor | None,
+    main_lengths: Tensor | None,
     scale: float,
     attn_sink: Tensor | None,
     nope_head_dim: int,
@@ -235,24 +239,23 @@ def _rocm_sparse_attn_decode_triton(
     out_mxfp8: Tensor | None = None,
 ) -> Tensor:
     """Decode over dense lists (ragged ones win where given); returns the output."""
-    return _decode(q, (main_cache, main_indices, main_lengths, main_ragged_indices, main_ragged_indptr),
-                   (extra_cache, extra_indices, extra_lengths, extra_ragged_indices, extra_ragged_indptr), scale,
-                   attn_sink, nope_head_dim, rope_head_dim, out, inv_rope_positions, inv_rope_cos_sin_cache, out_mxfp8)
-
-
-def _decode(q, main, extra, scale, attn_sink, nope_head_dim, rope_head_dim, out, positions, cos_sin, mxfp8):
-    """`main` and `extra` are (pages, indices, lengths, ragged indices, ragged indptr)."""
     _require_row_width(nope_head_dim, rope_head_dim)
-    if mxfp8 is not None:
-        raise NotImplementedError("MXFP8 output is not offered: leave output_mxfp8 None")
+    if out_mxfp8 is not None:
+        raise NotImplementedError("MXFP8 output is not offered: leave out_mxfp8 or output_mxfp8 None")
     # gfx942's window writer stores e4m3fnuz, the writer of compressed rows OCP e4m3 on every card.
     main_encoding = "fnuz" if _architecture(q.device) == "gfx942" else "ocp"
-    segments = [_core.Segment(_core.PagedKv(main[0], encoding=main_encoding), _rows(*main[1:]))]
-    if extra[0] is not None:
-        segments.append(_core.Segment(_core.PagedKv(extra[0]), _rows(*extra[1:])))
+    segments = [_core.Segment(_core.PagedKv(main_cache, encoding=main_encoding),
+                              _rows(main_indices, main_lengths, main_ragged_indices, main_ragged_indptr))]
+    if extra_cache is not None:
+        segments.append(_core.Segment(_core.PagedKv(extra_cache),
+                                      _rows(extra_indices, extra_lengths, extra_ragged_indices, extra_ragged_indptr)))
     out = torch.empty_like(q) if out is None else out
-    inverse_rope = None if positions is None else (cos_sin.float(), positions)  # .float() of f32 is the tensor itself
-    _core.attention(q, segments, attn_sink, scale, out=out, inverse_rope=inverse_rope)
+    rope = None
+    if inv_rope_positions is not None:
+        if inv_rope_cos_sin_cache is None:
+            raise ValueError("inv_rope_positions is given without inv_rope_cos_sin_cache")
+        rope = (inv_rope_cos_sin_cache.float(), inv_rope_positions)  # .float() of f32 is the tensor itself
+    _core.attention(q, segments, attn_sink, scale, out=out, inverse_rope=rope)
     return out
 
 

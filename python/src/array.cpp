@@ -4,14 +4,17 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
-#include <cstring>
+#include <limits>
 #include <string>
 
 #include "exchange_api.hpp"
+#include "scalars.hpp"
 
 namespace raggedmla::python {
 
 namespace {
+
+constexpr const char* expected_array = "an array (NumPy, PyTorch, JAX, CuPy or anything that exports DLPack)";
 
 [[noreturn]] void refuse_dtype(const char* name, const std::string& dtype) {
   throw nb::value_error((std::string(name) + " is " + dtype + ", expected f32, bf16, u8, i32, i64 or boolean").c_str());
@@ -76,7 +79,10 @@ void set_shape(TensorView& view, std::int64_t rank, const std::int64_t* shape, c
 
 Array from_exchange(const DLPackExchangeApi& api, nb::handle object, const char* name) {
   nb::dlpack::dltensor tensor;
-  if (api.tensor_from_object(object.ptr(), &tensor) != 0) throw nb::python_error();
+  if (api.tensor_from_object(object.ptr(), &tensor) != 0) {  // a sparse or conjugated tensor, one without memory
+    nb::python_error cause;
+    nb::raise_from(cause, PyExc_ValueError, "%s cannot be read as an array", name);
+  }
   Array array;
   array.owner = nb::borrow(object);
   array.view.dtype = data_type(tensor.dtype, name);
@@ -94,11 +100,14 @@ DataType numpy_data_type(nb::handle object, const char* name) {
   if (text == "int32") return DataType::i32;
   if (text == "int64") return DataType::i64;
   if (text == "bool") return DataType::boolean;
-  if (nb::cast<int>(dtype.attr("itemsize")) == 1) return DataType::u8;
+  // int8, uint8, and ml_dtypes' float8, whose kind is V or f; but no text (S) and no structures.
+  const auto kind = nb::cast<std::string>(dtype.attr("kind"));
+  const bool number = kind == "i" || kind == "u" || kind == "f" || (kind == "V" && text.starts_with("float8"));
+  if (number && nb::cast<int>(dtype.attr("itemsize")) == 1) return DataType::u8;
   refuse_dtype(name, text);
 }
 
-Array from_numpy(const nb::dict& interface, nb::handle object, const char* name) {
+Array from_interface(const nb::dict& interface, nb::handle object, const char* name) {
   Array array;
   array.owner = nb::borrow(object);
   array.view.dtype = numpy_data_type(object, name);
@@ -118,6 +127,16 @@ Array from_numpy(const nb::dict& interface, nb::handle object, const char* name)
     packed *= array.view.shape[i];
   }
   return array;
+}
+
+/// NumPy's own arrays and scalars; of other objects with an `__array_interface__` those that look like them.
+Array from_numpy(nb::handle interface, nb::handle object, const char* name) {
+  try {
+    return from_interface(nb::cast<nb::dict>(interface), object, name);
+  } catch (const nb::cast_error&) {
+  } catch (const nb::python_error&) {
+  }
+  refuse_type(name, object, expected_array);
 }
 
 template <class NdArray>
@@ -142,7 +161,7 @@ Array from_dlpack(nb::handle object, const char* name) {
   }
   nb::ndarray<nb::ro> constant;
   if (!nb::try_cast(object, constant, false)) {
-    refuse_type(name, object, "an array (NumPy, PyTorch, JAX, CuPy or anything that exports DLPack)");
+    refuse_type(name, object, expected_array);
   }
   read_ndarray(array, constant, name);
   array.read_only = true;
@@ -155,6 +174,11 @@ nb::handle frameworks() {
   return module;
 }
 
+Stream stream_of_handle(nb::handle handle, const char* name) {
+  constexpr std::int64_t highest = std::numeric_limits<std::int64_t>::max();  // user addresses have fewer bits
+  return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(integer_in(handle, name, 0, highest)))};
+}
+
 }  // namespace
 
 void refuse_type(const char* name, nb::handle object, const char* expected) {
@@ -165,7 +189,7 @@ void refuse_type(const char* name, nb::handle object, const char* expected) {
 Array import_array(nb::handle object, const char* name) {
   if (const DLPackExchangeApi* api = exchange_api(object)) return from_exchange(*api, object, name);
   if (const nb::object interface = nb::getattr(object, "__array_interface__", nb::none()); !interface.is_none()) {
-    return from_numpy(nb::cast<nb::dict>(interface), object, name);
+    return from_numpy(interface, object, name);
   }
   return from_dlpack(object, name);
 }
@@ -175,20 +199,24 @@ std::optional<Array> import_optional(nb::handle object, const char* name) {
   return import_array(object, name);
 }
 
+void require_writable(const Array& array, const char* name) {
+  if (array.read_only) throw nb::value_error((std::string(name) + " is read-only, but the operator writes it").c_str());
+}
+
 Array import_output(nb::handle object, const char* name) {
   Array array = import_array(object, name);
-  if (array.read_only) throw nb::value_error((std::string(name) + " is read-only, but the operator writes it").c_str());
+  require_writable(array, name);
   return array;
 }
 
 Stream stream_for(const Array& array, nb::handle stream) {
-  if (PyLong_Check(stream.ptr())) return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream))};
+  if (PyLong_Check(stream.ptr())) return stream_of_handle(stream, "stream");
   if (!stream.is_none()) {
     for (const char* attribute : {"cuda_stream", "ptr"}) {
       const nb::object handle = nb::getattr(stream, attribute, nb::none());
-      if (!handle.is_none()) return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(handle))};
+      if (!handle.is_none()) return stream_of_handle(handle, "stream's handle");
     }
-    throw nb::type_error("stream is neither an integer handle nor an object with cuda_stream or ptr");
+    refuse_type("stream", stream, "an integer handle or an object with cuda_stream or ptr");
   }
   const Device device = array.view.device;
   if (device.type == DeviceType::cpu) return {};
@@ -203,6 +231,12 @@ Stream stream_for(const Array& array, nb::handle stream) {
 }
 
 Array empty_like(const Array& like, std::initializer_list<std::int64_t> shape, DataType dtype) {
+  std::int64_t bytes = static_cast<std::int64_t>(element_bytes(dtype));
+  for (const std::int64_t size : shape) {
+    if (__builtin_mul_overflow(bytes, size, &bytes)) {
+      throw nb::value_error("out is too large to be made: its size overflows 63 bits");
+    }
+  }
   nb::object sizes = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   Py_ssize_t i = 0;
   for (const std::int64_t size : shape) PyTuple_SET_ITEM(sizes.ptr(), i++, PyLong_FromLongLong(size));

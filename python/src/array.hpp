@@ -34,6 +34,7 @@ std::optional<Array> import_optional(nb::handle object, const char* name);
 
 /// For arrays that an operator writes: a read-only one is a ValueError.
 Array import_output(nb::handle object, const char* name);
+void require_writable(const Array& array, const char* name);
 
 inline OptionalTensor view(const std::optional<Array>& array) {
   return array ? OptionalTensor(array->view) : std::nullopt;
@@ -56,7 +57,7 @@ Class& argument(nb::handle object, const char* name, const char* class_name) {
 }
 
 /// A new array of the same framework and device. Throws TypeError where the framework cannot make one that others may
-/// write (JAX on a GPU): then the caller passes `out`.
+/// write (JAX on a GPU): then the caller passes `out`. ValueError where the size overflows.
 Array empty_like(const Array& like, std::initializer_list<std::int64_t> shape, DataType dtype);
 
 }  // namespace raggedmla::python

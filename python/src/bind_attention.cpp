@@ -18,20 +18,33 @@ class Segments {
       add(object);
       return;
     }
-    const nb::object items = nb::steal(PySequence_Fast(object.ptr(), "segments is not a sequence"));
-    if (!items.is_valid()) throw nb::python_error();
+    const nb::object items = nb::steal(PySequence_Fast(object.ptr(), ""));
+    if (!items.is_valid()) {
+      PyErr_Clear();
+      refuse_type("segments", object, "Segment or a sequence of segments and pairs (kv, rows)");
+    }
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
-    if (count > static_cast<Py_ssize_t>(max_segments)) throw nb::value_error("attention: more than 4 segments");
+    if (count > static_cast<Py_ssize_t>(max_segments)) {
+      throw nb::value_error(("segments has " + std::to_string(count) + " entries, expected 1 to 4").c_str());
+    }
     for (Py_ssize_t i = 0; i < count; ++i) add(PySequence_Fast_GET_ITEM(items.ptr(), i));
   }
-  std::span<const Segment> view() const { return {segments_.data(), count_}; }
+  std::span<const Segment> view() const { return {views_.data(), count_}; }
 
  private:
   void add(nb::handle item) {
-    segments_[count_] = segment_view(item);
-    ++count_;
+    if (const PySegment * segment; nb::try_cast(item, segment) && segment != nullptr) {
+      owners_[count_] = nb::borrow(item);
+      views_[count_++] = segment->view;
+      return;
+    }
+    nb::tuple pair;
+    if (!nb::try_cast(item, pair) || pair.size() != 2) refuse_type("a segment", item, "Segment or a pair (kv, rows)");
+    owners_[count_] = pair;
+    views_[count_++] = {kv_source(pair[0]), row_selection(pair[1])};
   }
-  std::array<Segment, max_segments> segments_;
+  std::array<Segment, max_segments> views_;
+  std::array<nb::object, max_segments> owners_;  // another thread may empty the caller's list during the call
   std::size_t count_ = 0;
 };
 
@@ -43,7 +56,7 @@ struct InverseRope {
     if (object.is_none()) return;
     nb::tuple pair;
     if (!nb::try_cast(object, pair) || pair.size() != 2) {
-      throw nb::type_error("inverse_rope must be None or a pair (cos_sin, positions)");
+      refuse_type("inverse_rope", object, "None or a pair (cos_sin, positions)");
     }
     cos_sin = import_array(pair[0], "inverse_rope[0]");
     positions = import_array(pair[1], "inverse_rope[1]");
@@ -61,16 +74,26 @@ Array given_or_new(nb::handle given, const char* name, const Array& like, std::i
   return given.is_none() ? empty_like(like, shape, dtype) : import_output(given, name);
 }
 
-nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle sink_object, float scale,
-                     nb::handle out_object, nb::handle lse_object, nb::handle max_logits_object, bool return_lse,
-                     nb::handle inverse_rope_object, const char* kernel, int splits, bool batch_invariant,
-                     float expected_overlap, nb::handle workspace, nb::handle stream_object) {
+Schedule schedule(nb::handle kernel, nb::handle splits, nb::handle batch_invariant) {
+  Schedule result;
+  result.kernel = kernel_named(kernel);
+  result.splits = integer<int>(splits, "splits");
+  result.batch_invariant = flag(batch_invariant, "batch_invariant");
+  return result;
+}
+
+nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle sink_object, nb::handle scale,
+                     nb::handle out_object, nb::handle lse_object, nb::handle max_logits_object,
+                     nb::handle return_lse_object, nb::handle inverse_rope_object, nb::handle kernel, nb::handle splits,
+                     nb::handle batch_invariant, nb::handle expected_overlap, nb::handle workspace,
+                     nb::handle stream_object) {
   const Array q = import_array(q_object, "q");
   const std::optional<Array> sink = import_optional(sink_object, "sink");
   const InverseRope inverse_rope(inverse_rope_object);
 
   const Segments segments(segments_object);
   const TensorView& view = q.view;
+  const bool return_lse = flag(return_lse_object, "return_lse");
   const Array out = given_or_new(out_object, "out", q, {view.shape[0], view.shape[1], view.shape[2]}, view.dtype);
   std::optional<Array> lse;
   if (return_lse || !lse_object.is_none()) {
@@ -83,12 +106,13 @@ nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle
   arguments.q = q.view;
   arguments.segments = segments.view();
   arguments.sink = python::view(sink);
-  arguments.scale = scale;
+  arguments.scale = number(scale, "scale");
   arguments.out = out.view;
   arguments.lse = python::view(lse);
   arguments.max_logits = python::view(max_logits);
   arguments.epilogue = inverse_rope.epilogue();
-  arguments.schedule = {kernel_named(kernel), splits, batch_invariant, expected_overlap};
+  arguments.schedule = schedule(kernel, splits, batch_invariant);
+  arguments.schedule.expected_overlap = number(expected_overlap, "expected_overlap");
 
   const Stream stream = stream_for(q, stream_object);
   run(
@@ -98,8 +122,8 @@ nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle
   return out.owner;
 }
 
-std::size_t workspace_bytes(nb::handle q_object, nb::handle segments_object, nb::handle out_object, const char* kernel,
-                            int splits, bool batch_invariant) {
+std::size_t workspace_bytes(nb::handle q_object, nb::handle segments_object, nb::handle out_object, nb::handle kernel,
+                            nb::handle splits, nb::handle batch_invariant) {
   const Array q = import_array(q_object, "q");
   const Array out = import_array(out_object, "out");
   const Segments segments(segments_object);
@@ -107,16 +131,17 @@ std::size_t workspace_bytes(nb::handle q_object, nb::handle segments_object, nb:
   arguments.q = q.view;
   arguments.segments = segments.view();
   arguments.out = out.view;
-  arguments.schedule = {kernel_named(kernel), splits, batch_invariant, -1.0f};
+  arguments.schedule = schedule(kernel, splits, batch_invariant);
   return attention_workspace_bytes(arguments);
 }
 
 nb::object merge_states(nb::handle partial_out_object, nb::handle partial_lse_object, nb::handle sink_object,
-                        nb::handle out_object, nb::handle lse_object, bool return_lse, const char* kernel,
+                        nb::handle out_object, nb::handle lse_object, nb::handle return_lse_object, nb::handle kernel,
                         nb::handle stream_object) {
   const Array partial_out = import_array(partial_out_object, "partial_out");
   const Array partial_lse = import_array(partial_lse_object, "partial_lse");
   const std::optional<Array> sink = import_optional(sink_object, "sink");
+  const bool return_lse = flag(return_lse_object, "return_lse");
   const TensorView& view = partial_out.view;
   const Array out =
       given_or_new(out_object, "out", partial_out, {view.shape[1], view.shape[2], view.shape[3]}, view.dtype);
@@ -135,12 +160,11 @@ nb::object merge_states(nb::handle partial_out_object, nb::handle partial_lse_ob
 }  // namespace
 
 void bind_attention(nb::module_& module) {
-  module.def("attention", &attention, nb::arg("q"), nb::arg("segments"), nb::arg("sink") = nb::none(),
-             nb::arg("scale") = Attention{}.scale, nb::kw_only(), nb::arg("out") = nb::none(),
-             nb::arg("lse") = nb::none(), nb::arg("max_logits") = nb::none(), nb::arg("return_lse") = false,
-             nb::arg("inverse_rope") = nb::none(), nb::arg("kernel") = "automatic", nb::arg("splits") = 0,
-             nb::arg("batch_invariant") = false, nb::arg("expected_overlap") = -1.0f, nb::arg("workspace") = nb::none(),
-             nb::arg("stream") = nb::none(),
+  module.def("attention", &attention, named("q"), named("segments"), named("sink") = nb::none(),
+             named("scale") = Attention{}.scale, nb::kw_only(), named("out") = nb::none(), named("lse") = nb::none(),
+             named("max_logits") = nb::none(), named("return_lse") = false, named("inverse_rope") = nb::none(),
+             named("kernel") = "automatic", named("splits") = 0, named("batch_invariant") = false,
+             named("expected_overlap") = -1.0f, named("workspace") = nb::none(), named("stream") = nb::none(),
              nb::sig("def attention(q: Array, segments: Segment | "
                      "collections.abc.Sequence[Segment | tuple], sink: Array | None = None, "
                      "scale: float = 0.04419417382415922, *, out: Array | None = None, "
@@ -176,16 +200,16 @@ A query without a valid row gives out = 0 and lse = -inf, whatever the sink. Ind
 Returns when the work is enqueued (on a CPU: done). Raises ValueError, with the library's message, for wrong arguments
 and RuntimeError where the device refuses; nothing has been written then.)");
 
-  module.def("attention_workspace_bytes", &workspace_bytes, nb::arg("q"), nb::arg("segments"), nb::arg("out"),
-             nb::kw_only(), nb::arg("kernel") = "automatic", nb::arg("splits") = 0, nb::arg("batch_invariant") = false,
-             nb::sig("def attention_workspace_bytes(q: Array, segments: "
+  module.def("attention_workspace_bytes", &workspace_bytes, named("q"), named("segments"), named("out"), nb::kw_only(),
+             named("kernel") = "automatic", named("splits") = 0, named("batch_invariant") = false,
+             nb::sig("def attention_workspace_bytes(q: Array, segments: Segment | "
                      "collections.abc.Sequence[Segment | tuple], out: Array, *, "
                      "kernel: str = 'automatic', splits: int = 0, batch_invariant: bool = False) -> int"),
              "Bytes of scratch that `attention` needs for these shapes: what to pass to Workspace.reserve.");
 
-  module.def("merge_states", &merge_states, nb::arg("partial_out"), nb::arg("partial_lse"),
-             nb::arg("sink") = nb::none(), nb::kw_only(), nb::arg("out") = nb::none(), nb::arg("lse") = nb::none(),
-             nb::arg("return_lse") = false, nb::arg("kernel") = "automatic", nb::arg("stream") = nb::none(),
+  module.def("merge_states", &merge_states, named("partial_out"), named("partial_lse"), named("sink") = nb::none(),
+             nb::kw_only(), named("out") = nb::none(), named("lse") = nb::none(), named("return_lse") = false,
+             named("kernel") = "automatic", named("stream") = nb::none(),
              nb::sig("def merge_states(partial_out: Array, partial_lse: Array, "
                      "sink: Array | None = None, *, out: Array | None = None, "
                      "lse: Array | None = None, return_lse: bool = False, kernel: str = 'automatic', "

@@ -1,6 +1,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <charconv>
+#include <limits>
 #include <string>
 
 #include "objects.hpp"
@@ -21,15 +23,24 @@ std::string device_name(Device device) {
 }
 
 /// "cpu", "cuda", "cuda:1", "hip:0".
-Device device_named(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  const std::string type = text.substr(0, colon);
+Device device_named(std::string_view name) {
+  const std::size_t colon = name.find(':');
+  const std::string_view type = name.substr(0, colon);
   Device device;
-  if (colon != std::string::npos) device.index = std::stoi(text.substr(colon + 1));
+  bool known = true;
   if (type == "cpu") device.type = DeviceType::cpu;
   else if (type == "cuda") device.type = DeviceType::cuda;
   else if (type == "hip") device.type = DeviceType::hip;
-  else throw nb::value_error(("device is '" + text + "', expected 'cpu', 'cuda:N' or 'hip:N'").c_str());
+  else known = false;
+  if (colon != std::string_view::npos) {
+    const char* const end = name.data() + name.size();
+    const auto [stopped, error] = std::from_chars(name.data() + colon + 1, end, device.index);
+    known = known && error == std::errc{} && stopped == end && device.index >= 0;
+  }
+  if (!known) {
+    throw nb::value_error(
+        ("device is '" + std::string(name) + "', expected 'cpu', 'cuda', 'cuda:N', 'hip' or 'hip:N'").c_str());
+  }
   return device;
 }
 
@@ -67,11 +78,13 @@ since a captured graph may hold their addresses. Two streams need two.)")
       .def(nb::init<>())
       .def(
           "reserve",
-          [](ScratchSpace& self, std::size_t bytes, nb::handle like, nb::handle stream) {
+          [](ScratchSpace& self, nb::handle bytes, nb::handle like, nb::handle stream) {
+            constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;  // room to grow and to align
             const Array array = import_array(like, "like");
-            self.reserve(bytes, array, stream_for(array, stream), "Workspace.reserve");
+            self.reserve(static_cast<std::size_t>(integer_in(bytes, "bytes", 0, most)), array,
+                         stream_for(array, stream), "Workspace.reserve");
           },
-          nb::arg("bytes"), nb::arg("like"), nb::arg("stream") = nb::none(),
+          named("bytes"), named("like"), named("stream") = nb::none(),
           nb::sig("def reserve(self, bytes: int, like: Array, "
                   "stream: int | object | None = None) -> None"),
           "At least `bytes`, on the device and by the framework of the array `like`.")
@@ -81,12 +94,12 @@ since a captured graph may hold their addresses. Two streams need two.)")
              "What this build can do (version, backends, images) and what this machine has (devices).");
   module.def(
       "preload",
-      [](const std::string& device) {
-        const Device target = device_named(device);
+      [](nb::handle device) {
+        const Device target = device_named(text(device, "device"));
         nb::gil_scoped_release release;
         preload(target);
       },
-      nb::arg("device"),
+      named("device"), nb::sig("def preload(device: str) -> None"),
       "Loads every kernel of a device ('cuda:0') ahead of the first call or capture. RuntimeError without an image.");
 }
 

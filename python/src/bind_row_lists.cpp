@@ -1,5 +1,3 @@
-#include <nanobind/stl/optional.h>
-
 #include <string>
 
 #include "objects.hpp"
@@ -12,26 +10,39 @@ namespace {
 /// The form of a list result: what `out` is, or what `form` asks for where out is None.
 enum class Form { dense, ragged, range };
 
-Form form_named(const std::string& name) {
-  if (name == "dense") return Form::dense;
-  if (name == "ragged") return Form::ragged;
-  if (name == "range") return Form::range;
-  throw nb::value_error(("form is '" + name + "', expected 'dense', 'ragged' or 'range'").c_str());
+Form form_named(nb::handle name) {
+  return choice<Form>(name, "form", {{"dense", Form::dense}, {"ragged", Form::ragged}, {"range", Form::range}});
 }
+
+// `out` is made of arrays that are only read elsewhere, so whether they may be written shows here.
+void require_writable(const PyDenseRows& out) {
+  require_writable(out.indices, "out.indices");
+  if (out.lengths) require_writable(*out.lengths, "out.lengths");
+}
+void require_writable(const PyRaggedRows& out) {
+  require_writable(out.indices, "out.indices");
+  require_writable(out.indptr, "out.indptr");
+  if (out.lengths) require_writable(*out.lengths, "out.lengths");
+}
+
+RaggedOutput output_of(const PyRaggedRows& rows) { return {rows.indices.view, rows.indptr.view, view(rows.lengths)}; }
 
 /// A list result in any form: the caller's `out`, or new arrays beside `like`.
 class ListResult {
  public:
-  ListResult(nb::handle out, const char* form, const Array& like, std::int64_t queries, std::int64_t width) {
+  ListResult(nb::handle out, nb::handle form, const Array& like, std::int64_t queries, std::int64_t width) {
     if (!out.is_none()) {
       adopt(out);
       return;
     }
+    std::int64_t capacity = 0;
+    if (__builtin_mul_overflow(queries, width, &capacity))
+      throw nb::value_error("out.indices is too large to be made: its size overflows 63 bits");
     const auto make = [&](std::initializer_list<std::int64_t> shape) { return empty_like(like, shape, DataType::i32); };
     switch (form_ = form_named(form)) {
       case Form::dense: object_ = nb::cast(PyDenseRows{make({queries, width}), make({queries})}); break;
       case Form::ragged:
-        object_ = nb::cast(PyRaggedRows{make({queries * width}), make({queries + 1}), make({queries})});
+        object_ = nb::cast(PyRaggedRows{make({capacity}), make({queries + 1}), make({queries})});
         break;
       case Form::range:
         first_ = make({queries});
@@ -63,43 +74,45 @@ class ListResult {
     object_ = nb::borrow(out);
     if (nb::isinstance<PyDenseRows>(out)) {
       form_ = Form::dense;
+      require_writable(dense_rows());
     } else if (nb::isinstance<PyRaggedRows>(out)) {
       form_ = Form::ragged;
+      require_writable(ragged_rows());
     } else if (nb::tuple pair; nb::try_cast(out, pair) && pair.size() == 2) {
       form_ = Form::range;
       first_ = import_output(pair[0], "out[0]");
       count_ = import_output(pair[1], "out[1]");
     } else {
-      throw nb::type_error("out must be DenseRows, RaggedRows or a pair (first, count)");
+      refuse_type("out", out, "DenseRows, RaggedRows or a pair (first, count)");
     }
   }
-  DenseOutput dense() const {
-    const auto& rows = nb::cast<const PyDenseRows&>(object_);
-    return {rows.indices.view, view(rows.lengths)};
-  }
-  RaggedOutput ragged() const {
-    const auto& rows = nb::cast<const PyRaggedRows&>(object_);
-    return {rows.indices.view, rows.indptr.view, view(rows.lengths)};
-  }
+  const PyDenseRows& dense_rows() const { return nb::cast<const PyDenseRows&>(object_); }
+  const PyRaggedRows& ragged_rows() const { return nb::cast<const PyRaggedRows&>(object_); }
+  DenseOutput dense() const { return {dense_rows().indices.view, view(dense_rows().lengths)}; }
+  RaggedOutput ragged() const { return output_of(ragged_rows()); }
 
   Form form_ = Form::dense;
   nb::object object_;
   std::optional<Array> first_, count_;
 };
 
-nb::object build_ragged(nb::handle indices_object, nb::handle lengths_object, std::int64_t row_limit, nb::handle out,
+nb::object build_ragged(nb::handle indices_object, nb::handle lengths_object, nb::handle row_limit, nb::handle out,
                         nb::handle workspace, nb::handle stream_object) {
   const Array indices = import_array(indices_object, "indices");
   const std::optional<Array> lengths = import_optional(lengths_object, "lengths");
   nb::object result_object = nb::borrow(out);
   if (out.is_none()) {
-    const TensorView& dense = indices.view;
-    result_object = nb::cast(PyRaggedRows{empty_like(indices, {dense.shape[0] * dense.shape[1]}, DataType::i32),
-                                          empty_like(indices, {dense.shape[0] + 1}, DataType::i32), std::nullopt});
+    const auto [queries, width, unused, also_unused] = indices.view.shape;
+    std::int64_t capacity = 0;
+    if (__builtin_mul_overflow(queries, width, &capacity))
+      throw nb::value_error("indices is too large: its size overflows 63 bits");
+    result_object = nb::cast(PyRaggedRows{empty_like(indices, {capacity}, DataType::i32),
+                                          empty_like(indices, {queries + 1}, DataType::i32), std::nullopt});
   }
   const auto& result = argument<const PyRaggedRows>(result_object, "out", "RaggedRows");
-  const BuildRagged arguments{
-      indices.view, view(lengths), {result.indices.view, result.indptr.view, view(result.lengths)}, row_limit};
+  require_writable(result);
+  const BuildRagged arguments{indices.view, view(lengths), output_of(result),
+                              integer<std::int64_t>(row_limit, "row_limit")};
   const Stream stream = stream_for(indices, stream_object);
   run(
       "build_ragged", workspace, indices, stream, [&] { return build_ragged_workspace_bytes(arguments); },
@@ -107,17 +120,24 @@ nb::object build_ragged(nb::handle indices_object, nb::handle lengths_object, st
   return result_object;
 }
 
-nb::object translate_topk(nb::handle topk_object, nb::handle request_object, nb::handle table_object, int rows_per_page,
-                          std::int64_t pages, nb::handle valid_object, nb::handle lengths_object, const char* form,
-                          nb::handle out, nb::handle workspace, nb::handle stream_object) {
+nb::object translate_topk(nb::handle topk_object, nb::handle request_object, nb::handle table_object,
+                          nb::handle rows_per_page, nb::handle pages, nb::handle valid_object,
+                          nb::handle lengths_object, nb::handle form, nb::handle out, nb::handle workspace,
+                          nb::handle stream_object) {
   const Array topk = import_array(topk_object, "topk");
   const Array request_of_query = import_array(request_object, "request_of_query");
   const Array block_table = import_array(table_object, "block_table");
   const std::optional<Array> valid = import_optional(valid_object, "valid");
   const std::optional<Array> lengths = import_optional(lengths_object, "lengths");
   const ListResult result(out, form, topk, topk.view.shape[0], topk.view.shape[1]);
-  const TranslateTopk arguments{topk.view, request_of_query.view, block_table.view, rows_per_page,
-                                pages,     view(valid),           view(lengths),    result.list()};
+  const TranslateTopk arguments{topk.view,
+                                request_of_query.view,
+                                block_table.view,
+                                integer<int>(rows_per_page, "rows_per_page"),
+                                integer<std::int64_t>(pages, "pages"),
+                                view(valid),
+                                view(lengths),
+                                result.list()};
   const Stream stream = stream_for(topk, stream_object);
   run(
       "translate_topk", workspace, topk, stream, [&] { return translate_topk_workspace_bytes(arguments); },
@@ -125,30 +145,33 @@ nb::object translate_topk(nb::handle topk_object, nb::handle request_object, nb:
   return result.object();
 }
 
+/// A number of queries, or of entries that a row may hold: outputs may be made of it.
+std::int64_t size(nb::handle object, const char* name) { return integer_in(object, name, 0, std::int64_t{1} << 40); }
+
 /// T of a layout: given, or the number of positions.
-std::int64_t query_count_of(nb::handle queries, std::optional<std::int64_t> given) {
-  if (given) return *given;
+std::int64_t query_count_of(nb::handle queries, nb::handle given) {
+  if (!given.is_none()) return size(given, "query_count");
   if (nb::isinstance<PyPositionedQueries>(queries)) return layout_array(queries).view.shape[0];
   throw nb::value_error("query_count is needed with RequestQueries: the number of queries T");
 }
 
-nb::object window_rows(nb::handle queries, std::optional<std::int64_t> query_count, int window, bool causal,
-                       nb::handle table_object, int rows_per_page, nb::handle valid_object,
-                       std::optional<std::int64_t> width, const char* form, nb::handle out, nb::handle workspace,
-                       nb::handle stream_object) {
+nb::object window_rows(nb::handle queries, nb::handle query_count, nb::handle window_object, nb::handle causal,
+                       nb::handle table_object, nb::handle rows_per_page, nb::handle valid_object, nb::handle width,
+                       nb::handle form, nb::handle out, nb::handle workspace, nb::handle stream_object) {
   const QueryLayout layout = query_layout(queries);
   const Array& like = layout_array(queries);
   const std::optional<Array> block_table = import_optional(table_object, "block_table");
   const std::optional<Array> valid = import_optional(valid_object, "valid");
   const std::int64_t count = query_count_of(queries, query_count);
-  const std::int64_t bound = width.value_or(window);
+  const int window = static_cast<int>(integer_in(window_object, "window", 0, std::numeric_limits<int>::max()));
+  const std::int64_t bound = width.is_none() ? window : size(width, "width");
   const ListResult result(out, form, like, count, bound);
   const WindowRows arguments{layout,
                              count,
                              window,
-                             causal,
+                             flag(causal, "causal"),
                              view(block_table),
-                             rows_per_page,
+                             integer<int>(rows_per_page, "rows_per_page"),
                              view(valid),
                              result.columns().value_or(bound),
                              result.range_or_list()};
@@ -159,20 +182,21 @@ nb::object window_rows(nb::handle queries, std::optional<std::int64_t> query_cou
   return result.object();
 }
 
-nb::object compressed_rows(nb::handle queries, std::optional<std::int64_t> query_count, int ratio,
-                           nb::handle table_object, int rows_per_page, nb::handle valid_object, std::int64_t width,
-                           const char* form, nb::handle out, nb::handle workspace, nb::handle stream_object) {
+nb::object compressed_rows(nb::handle queries, nb::handle query_count, nb::handle ratio, nb::handle table_object,
+                           nb::handle rows_per_page, nb::handle valid_object, nb::handle width_object, nb::handle form,
+                           nb::handle out, nb::handle workspace, nb::handle stream_object) {
   const QueryLayout layout = query_layout(queries);
   const Array& like = layout_array(queries);
   const std::optional<Array> block_table = import_optional(table_object, "block_table");
   const std::optional<Array> valid = import_optional(valid_object, "valid");
   const std::int64_t count = query_count_of(queries, query_count);
+  const std::int64_t width = size(width_object, "width");
   const ListResult result(out, form, like, count, width);
   const CompressedRows arguments{layout,
                                  count,
-                                 ratio,
+                                 integer<int>(ratio, "ratio"),
                                  view(block_table),
-                                 rows_per_page,
+                                 integer<int>(rows_per_page, "rows_per_page"),
                                  view(valid),
                                  result.columns().value_or(width),
                                  result.range_or_list()};
@@ -183,16 +207,26 @@ nb::object compressed_rows(nb::handle queries, std::optional<std::int64_t> query
   return result.object();
 }
 
-nb::object combine(nb::handle topk_object, nb::handle queries, nb::handle gathered_object, std::int64_t query_count,
-                   std::int64_t rows_per_request, std::int64_t compressed, int ratio, int window, const char* form,
-                   nb::handle out, nb::handle workspace, nb::handle stream_object) {
+nb::object combine(nb::handle topk_object, nb::handle queries, nb::handle gathered_object,
+                   nb::handle query_count_object, nb::handle rows_per_request, nb::handle compressed, nb::handle ratio,
+                   nb::handle window_object, nb::handle form, nb::handle out, nb::handle workspace,
+                   nb::handle stream_object) {
   const std::optional<Array> topk = import_optional(topk_object, "topk");
   const Array gathered = import_array(gathered_object, "gathered");
   const auto& requests = argument<const PyRequestQueries>(queries, "queries", "RequestQueries");
+  const std::int64_t query_count = size(query_count_object, "query_count");
+  const int window = static_cast<int>(integer_in(window_object, "window", 0, std::numeric_limits<int>::max()));
   const std::int64_t width = (topk ? topk->view.shape[1] : 0) + window;
   const ListResult result(out, form, gathered, query_count, width);
-  const Combine arguments{view(topk), requests.view(), query_count, gathered.view, rows_per_request,
-                          compressed, ratio,           window,      result.list()};
+  const Combine arguments{view(topk),
+                          requests.view(),
+                          query_count,
+                          gathered.view,
+                          integer<std::int64_t>(rows_per_request, "rows_per_request"),
+                          integer<std::int64_t>(compressed, "compressed_rows"),
+                          integer<int>(ratio, "ratio"),
+                          window,
+                          result.list()};
   const Stream stream = stream_for(gathered, stream_object);
   run(
       "combine", workspace, gathered, stream, [&] { return combine_workspace_bytes(arguments); },
@@ -218,9 +252,9 @@ constexpr const char* result_note =
 }  // namespace
 
 void bind_row_lists(nb::module_& module) {
-  module.def("build_ragged", &build_ragged, nb::arg("indices"), nb::arg("lengths") = nb::none(), nb::kw_only(),
-             nb::arg("row_limit") = -1, nb::arg("out") = nb::none(), nb::arg("workspace") = nb::none(),
-             nb::arg("stream") = nb::none(),
+  module.def("build_ragged", &build_ragged, named("indices"), named("lengths") = nb::none(), nb::kw_only(),
+             named("row_limit") = -1, named("out") = nb::none(), named("workspace") = nb::none(),
+             named("stream") = nb::none(),
              nb::sig("def build_ragged(indices: Array, lengths: Array"
                      " | None = None, *, row_limit: int = -1, out: RaggedRows | None = None, "
                      "workspace: Workspace | None = None, stream: int | object | None = None) -> RaggedRows"),
@@ -234,10 +268,10 @@ out        RaggedRows with room for T * W entries; made if None
 Returns RaggedRows: indptr is the exclusive scan of the lengths. Nothing is read back to the host, so `indices` has the
 capacity T * W and what lies behind indptr[T] is undefined.)");
 
-  module.def("translate_topk", &translate_topk, nb::arg("topk"), nb::arg("request_of_query"), nb::arg("block_table"),
-             nb::kw_only(), nb::arg("rows_per_page") = 64, nb::arg("pages") = -1, nb::arg("valid") = nb::none(),
-             nb::arg("lengths") = nb::none(), nb::arg("form") = "dense", nb::arg("out") = nb::none(),
-             nb::arg("workspace") = nb::none(), nb::arg("stream") = nb::none(),
+  module.def("translate_topk", &translate_topk, named("topk"), named("request_of_query"), named("block_table"),
+             nb::kw_only(), named("rows_per_page") = 64, named("pages") = -1, named("valid") = nb::none(),
+             named("lengths") = nb::none(), named("form") = "dense", named("out") = nb::none(),
+             named("workspace") = nb::none(), named("stream") = nb::none(),
              nb::sig("def translate_topk(topk: Array, request_of_query: Array, block_table: Array"
                      ", *, rows_per_page: int = 64, pages: int = -1, valid: Array | None = None, lengths: Array"
                      " | None = None, form: str = 'dense', out: DenseRows | RaggedRows | None = None, "
@@ -257,11 +291,11 @@ Entries that are negative or not in the table are dropped; the others keep their
               result_note)
                  .c_str());
 
-  module.def("window_rows", &window_rows, nb::arg("queries"), nb::kw_only(), nb::arg("query_count") = nb::none(),
-             nb::arg("window") = 128, nb::arg("causal") = true, nb::arg("block_table") = nb::none(),
-             nb::arg("rows_per_page") = 64, nb::arg("valid") = nb::none(), nb::arg("width") = nb::none(),
-             nb::arg("form") = "range", nb::arg("out") = nb::none(), nb::arg("workspace") = nb::none(),
-             nb::arg("stream") = nb::none(),
+  module.def("window_rows", &window_rows, named("queries"), nb::kw_only(), named("query_count") = nb::none(),
+             named("window") = 128, named("causal") = true, named("block_table") = nb::none(),
+             named("rows_per_page") = 64, named("valid") = nb::none(), named("width") = nb::none(),
+             named("form") = "range", named("out") = nb::none(), named("workspace") = nb::none(),
+             named("stream") = nb::none(),
              nb::sig("def window_rows(queries: RequestQueries | PositionedQueries, *, query_count: int | None = None, "
                      "window: int = 128, causal: bool = True, block_table: Array"
                      " | None = None, rows_per_page: int = 64, valid: Array"
@@ -278,11 +312,10 @@ width        bound W of a list row, the latest W rows stay; default: window)") +
               result_note)
                  .c_str());
 
-  module.def("compressed_rows", &compressed_rows, nb::arg("queries"), nb::kw_only(),
-             nb::arg("query_count") = nb::none(), nb::arg("ratio") = 128, nb::arg("block_table") = nb::none(),
-             nb::arg("rows_per_page") = 2, nb::arg("valid") = nb::none(), nb::arg("width") = 0,
-             nb::arg("form") = "range", nb::arg("out") = nb::none(), nb::arg("workspace") = nb::none(),
-             nb::arg("stream") = nb::none(),
+  module.def("compressed_rows", &compressed_rows, named("queries"), nb::kw_only(), named("query_count") = nb::none(),
+             named("ratio") = 128, named("block_table") = nb::none(), named("rows_per_page") = 2,
+             named("valid") = nb::none(), named("width") = 0, named("form") = "range", named("out") = nb::none(),
+             named("workspace") = nb::none(), named("stream") = nb::none(),
              nb::sig("def compressed_rows(queries: RequestQueries | PositionedQueries, *, "
                      "query_count: int | None = None, ratio: int = 128, block_table: Array"
                      " | None = None, rows_per_page: int = 2, valid: Array"
@@ -298,10 +331,10 @@ width        bound W of a row; 0 means no bound for form 'range')") +
               result_note)
                  .c_str());
 
-  module.def("combine", &combine, nb::arg("topk"), nb::arg("queries"), nb::arg("gathered"), nb::kw_only(),
-             nb::arg("query_count"), nb::arg("rows_per_request"), nb::arg("compressed_rows") = 0, nb::arg("ratio") = 4,
-             nb::arg("window") = 128, nb::arg("form") = "dense", nb::arg("out") = nb::none(),
-             nb::arg("workspace") = nb::none(), nb::arg("stream") = nb::none(),
+  module.def("combine", &combine, named("topk"), named("queries"), named("gathered"), nb::kw_only(),
+             named("query_count"), named("rows_per_request"), named("compressed_rows") = 0, named("ratio") = 4,
+             named("window") = 128, named("form") = "dense", named("out") = nb::none(), named("workspace") = nb::none(),
+             named("stream") = nb::none(),
              nb::sig("def combine(topk: Array | None, queries: RequestQueries, gathered: Array"
                      ", *, query_count: int, rows_per_request: int, compressed_rows: int = 0, ratio: int = 4, "
                      "window: int = 128, form: str = 'dense', out: DenseRows | RaggedRows | None = None, "
@@ -319,8 +352,8 @@ compressed_rows   N)") +
               result_note)
                  .c_str());
 
-  module.def("copy_to_graph_buffers", &copy_to_graph_buffers, nb::arg("source"), nb::arg("indices"), nb::arg("indptr"),
-             nb::kw_only(), nb::arg("stream") = nb::none(),
+  module.def("copy_to_graph_buffers", &copy_to_graph_buffers, named("source"), named("indices"), named("indptr"),
+             nb::kw_only(), named("stream") = nb::none(),
              nb::sig("def copy_to_graph_buffers(source: RaggedRows, indices: Array, indptr: Array"
                      ", *, stream: int | object | None = None) -> None"),
              R"(Copies a CSR list into persistent buffers whose addresses a captured graph holds.

@@ -1,18 +1,11 @@
 #include "objects.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
-#include <string>
-
 namespace raggedmla::python {
 
 namespace {
 
-Fp8Encoding encoding_named(const std::string& name) {
-  if (name == "ocp") return Fp8Encoding::ocp;
-  if (name == "fnuz") return Fp8Encoding::fnuz;
-  throw nb::value_error(("encoding is '" + name + "', expected 'ocp' or 'fnuz'").c_str());
+Fp8Encoding encoding_named(nb::handle object) {
+  return choice<Fp8Encoding>(object, "encoding", {{"ocp", Fp8Encoding::ocp}, {"fnuz", Fp8Encoding::fnuz}});
 }
 
 /// The attribute of a class that gives back the array it was made of.
@@ -29,7 +22,7 @@ void bind_sources(nb::module_& module) {
   nb::class_<PyDenseKv>(module, "DenseKv", "Key/value rows [N, 512] bf16 in one flat buffer, any row stride.")
       .def(
           "__init__", [](PyDenseKv* self, nb::handle rows) { new (self) PyDenseKv{import_array(rows, "rows")}; },
-          nb::arg("rows"), nb::sig("def __init__(self, rows: Array) -> None"))
+          named("rows"), nb::sig("def __init__(self, rows: Array) -> None"))
       .def_prop_ro("rows", array_of(&PyDenseKv::rows), nb::sig("def rows(self) -> typing.Any"));
 
   nb::class_<PyPagedKv>(module, "PagedKv",
@@ -41,15 +34,17 @@ rows_per_page  taken from pages where it is 3-D
 encoding       'ocp' (e4m3fn) or 'fnuz' (e4m3fnuz, AMD gfx942 window rows); only for fp8 pages)")
       .def(
           "__init__",
-          [](PyPagedKv* self, nb::handle pages, std::optional<int> rows_per_page, const std::string& encoding) {
+          [](PyPagedKv* self, nb::handle pages, nb::handle rows_per_page, nb::handle encoding) {
             Array array = import_array(pages, "pages");
-            if (!rows_per_page && array.view.rank < 3) {
+            if (rows_per_page.is_none() && array.view.rank < 3) {
               throw nb::value_error("rows_per_page is needed where pages is not 3-D");
             }
-            const int rows = rows_per_page ? *rows_per_page : static_cast<int>(array.view.shape[1]);
+            const int rows = rows_per_page.is_none()
+                                 ? integer<int>(nb::int_(array.view.shape[1]), "pages.shape[1], the rows per page,")
+                                 : integer<int>(rows_per_page, "rows_per_page");
             new (self) PyPagedKv{std::move(array), rows, encoding_named(encoding)};
           },
-          nb::arg("pages"), nb::arg("rows_per_page") = nb::none(), nb::arg("encoding") = "ocp",
+          named("pages"), named("rows_per_page") = nb::none(), named("encoding") = "ocp",
           nb::sig("def __init__(self, pages: Array, rows_per_page: int | None = None, "
                   "encoding: str = 'ocp') -> None"))
       .def_prop_ro("pages", array_of(&PyPagedKv::pages), nb::sig("def pages(self) -> typing.Any"))
@@ -71,7 +66,7 @@ Unpacks into (indices, indptr).)")
             new (self) PyRaggedRows{import_array(indices, "indices"), import_array(indptr, "indptr"),
                                     import_optional(lengths, "lengths")};
           },
-          nb::arg("indices"), nb::arg("indptr"), nb::arg("lengths") = nb::none(),
+          named("indices"), named("indptr"), named("lengths") = nb::none(),
           nb::sig("def __init__(self, indices: Array, indptr: Array, "
                   "lengths: Array | None = None) -> None"))
       .def_prop_ro("indices", array_of(&PyRaggedRows::indices), nb::sig("def indices(self) -> typing.Any"))
@@ -94,7 +89,7 @@ Unpacks into (indices, lengths).)")
           [](PyDenseRows* self, nb::handle indices, nb::handle lengths) {
             new (self) PyDenseRows{import_array(indices, "indices"), import_optional(lengths, "lengths")};
           },
-          nb::arg("indices"), nb::arg("lengths") = nb::none(),
+          named("indices"), named("lengths") = nb::none(),
           nb::sig("def __init__(self, indices: Array, "
                   "lengths: Array | None = None) -> None"))
       .def_prop_ro("indices", array_of(&PyDenseRows::indices), nb::sig("def indices(self) -> typing.Any"))
@@ -119,17 +114,17 @@ max_queries_per_request  a hint for the schedule, 0 = unknown)")
       .def(
           "__init__",
           [](PyRangeRows* self, nb::handle first, nb::handle count, nb::handle query_start, nb::handle block_table,
-             nb::handle row_base, std::int64_t ring_rows, std::int64_t max_queries_per_request) {
+             nb::handle row_base, nb::handle ring_rows, nb::handle max_queries_per_request) {
             new (self) PyRangeRows{import_array(first, "first"),
                                    import_array(count, "count"),
                                    import_array(query_start, "query_start"),
                                    import_optional(block_table, "block_table"),
                                    import_optional(row_base, "row_base"),
-                                   ring_rows,
-                                   max_queries_per_request};
+                                   integer<std::int64_t>(ring_rows, "ring_rows"),
+                                   integer<std::int64_t>(max_queries_per_request, "max_queries_per_request")};
           },
-          nb::arg("first"), nb::arg("count"), nb::arg("query_start"), nb::arg("block_table") = nb::none(),
-          nb::arg("row_base") = nb::none(), nb::arg("ring_rows") = 0, nb::arg("max_queries_per_request") = 0,
+          named("first"), named("count"), named("query_start"), named("block_table") = nb::none(),
+          named("row_base") = nb::none(), named("ring_rows") = 0, named("max_queries_per_request") = 0,
           nb::sig("def __init__(self, first: Array, count: Array, "
                   "query_start: Array, block_table: Array | None = None, "
                   "row_base: Array | None = None, ring_rows: int = 0, "
@@ -148,7 +143,7 @@ sequence_lengths  i32 or i64 [B], tokens of the request after this step)")
             new (self) PyRequestQueries{import_array(query_start, "query_start"),
                                         import_array(sequence_lengths, "sequence_lengths")};
           },
-          nb::arg("query_start"), nb::arg("sequence_lengths"),
+          named("query_start"), named("sequence_lengths"),
           nb::sig("def __init__(self, query_start: Array, "
                   "sequence_lengths: Array) -> None"));
 
@@ -163,7 +158,7 @@ request_of_query  i32 or i64 [T])")
             new (self) PyPositionedQueries{import_array(positions, "positions"),
                                            import_array(request_of_query, "request_of_query")};
           },
-          nb::arg("positions"), nb::arg("request_of_query"),
+          named("positions"), named("request_of_query"),
           nb::sig("def __init__(self, positions: Array, "
                   "request_of_query: Array) -> None"));
 }
@@ -198,26 +193,14 @@ const Array& layout_array(nb::handle object) {
   return argument<const PyPositionedQueries>(object, "queries", "RequestQueries or PositionedQueries").positions;
 }
 
-raggedmla::Segment segment_view(nb::handle object) {
-  if (const PySegment * segment; nb::try_cast(object, segment) && segment != nullptr) return segment->view;
-  nb::tuple pair;
-  if (!nb::try_cast(object, pair) || pair.size() != 2) refuse_type("a segment", object, "Segment or a pair (kv, rows)");
-  return {kv_source(pair[0]), row_selection(pair[1])};
-}
-
-Schedule::Kernel kernel_named(const char* name) {
+Schedule::Kernel kernel_named(nb::handle name) {
   using Kernel = Schedule::Kernel;
-  static constexpr std::pair<const char*, Kernel> known[] = {{"automatic", Kernel::automatic},
-                                                             {"reference", Kernel::reference},
-                                                             {"cpu", Kernel::cpu},
-                                                             {"portable", Kernel::portable},
-                                                             {"sm90", Kernel::sm90}};
-  for (const auto& [text, kernel] : known) {
-    if (std::string_view(name) == text) return kernel;
-  }
-  throw nb::value_error(
-      (std::string("kernel is '") + name + "', expected 'automatic', 'reference', 'cpu', 'portable' or 'sm90'")
-          .c_str());
+  return choice<Kernel>(name, "kernel",
+                        {{"automatic", Kernel::automatic},
+                         {"reference", Kernel::reference},
+                         {"cpu", Kernel::cpu},
+                         {"portable", Kernel::portable},
+                         {"sm90", Kernel::sm90}});
 }
 
 void bind_objects(nb::module_& module) {
@@ -232,7 +215,7 @@ void bind_objects(nb::module_& module) {
           [](PySegment* self, nb::handle kv, nb::handle rows) {
             new (self) PySegment{nb::borrow(kv), nb::borrow(rows), {kv_source(kv), row_selection(rows)}};
           },
-          nb::arg("kv"), nb::arg("rows"),
+          named("kv"), named("rows"),
           nb::sig("def __init__(self, kv: DenseKv | PagedKv, rows: RaggedRows | DenseRows | RangeRows) -> None"))
       .def_ro("kv", &PySegment::kv)
       .def_ro("rows", &PySegment::rows);

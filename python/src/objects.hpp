@@ -6,6 +6,7 @@
 
 #include "array.hpp"
 #include "raggedmla/attention.hpp"
+#include "scalars.hpp"
 
 namespace raggedmla::python {
 
@@ -63,8 +64,6 @@ struct PySegment {
   raggedmla::Segment view;
 };
 
-/// Of a Segment, or of a pair (kv, rows).
-raggedmla::Segment segment_view(nb::handle object);
 KvSource kv_source(nb::handle object);
 RowSelection row_selection(nb::handle object);
 QueryLayout query_layout(nb::handle object);
@@ -72,7 +71,8 @@ QueryLayout query_layout(nb::handle object);
 /// Any array of the layout: it says where the queries are.
 const Array& layout_array(nb::handle object);
 
-Schedule::Kernel kernel_named(const char* name);
+/// The `kernel` argument.
+Schedule::Kernel kernel_named(nb::handle name);
 
 /// Every class and function of the module, by concept.
 void bind_objects(nb::module_& module);

@@ -1,9 +1,16 @@
 """Every test runs on NumPy, on PyTorch CPU tensors and on PyTorch CUDA tensors; what a machine lacks is skipped."""
 
-import numpy
-import pytest
+import os
 
-import frameworks
+# Before anything loads a runtime: waiting OpenMP threads sleep (spinning ones take longer than the tests on a busy
+# machine), and JAX leaves the GPU's memory to the others.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import numpy  # noqa: E402
+import pytest  # noqa: E402
+
+import frameworks  # noqa: E402
 
 
 @pytest.fixture(params=["numpy", "torch-cpu", "torch-cuda"])

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 import raggedmla
+import raggedmla.vllm as vllm
 
 BATCH, CHUNK = 64, 50
 
@@ -49,6 +50,9 @@ def calls(device):
         "attention, two segments, made per call":
             lambda: raggedmla.attention(q, segments(), sink, out=out, workspace=workspace),
         "attention, default workspace": lambda: raggedmla.attention(q, kept, sink, out=out),
+        "raggedmla.vllm, decode over dense lists": lambda: vllm.rocm_sparse_attn_decode(
+            q, pages, pages, False, topk, lengths, window, lengths, None, None, None, None, sink, 512**-0.5, 512, 448,
+            64, out),
         "build_ragged": lambda: raggedmla.build_ragged(window, lengths, out=ragged, workspace=workspace),
         "build_ragged, output made": lambda: raggedmla.build_ragged(window, lengths, workspace=workspace),
         "translate_topk": lambda: raggedmla.translate_topk(topk, request, table, out=dense, workspace=workspace),

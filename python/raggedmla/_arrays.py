@@ -9,7 +9,7 @@ def empty(like, shape, dtype):
     if torch is not None and isinstance(like, torch.Tensor):
         if not _torch_dtypes:
             _torch_dtypes.update({name: getattr(torch, torch_name) for name, torch_name in _FRAMEWORK_NAMES.items()})
-        return like.new_empty(shape, dtype=_torch_dtypes[dtype])
+        return like.new_empty(size=shape, dtype=_torch_dtypes[dtype])  # without `size=` twice as slow
     if _framework(like) == "cupy":
         import cupy
 

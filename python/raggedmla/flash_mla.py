@@ -31,12 +31,13 @@ def flash_mla_sparse_fwd(
     without a valid row.
     """
     _require_value_width("d_v", d_v)
-    queries, heads, _ = q.shape
+    for name, tensor in (("q", q), ("kv", kv), ("indices", indices)):
+        require_tensor(name, tensor, 3)
     out = torch.empty_like(q)
-    lse = torch.empty(queries, heads, dtype=torch.float32, device=q.device)
+    lse = q.new_empty(q.shape[:2], dtype=torch.float32)
     max_logits = torch.empty_like(lse)
-    segment = _core.Segment(_core.DenseKv(kv.squeeze(1)), _core.DenseRows(indices.squeeze(1), topk_length))
-    _core.attention(q, segment, attn_sink, sm_scale, out=out, lse=lse, max_logits=max_logits)
+    segments = [(_core.DenseKv(kv.squeeze(1)), _core.DenseRows(indices.squeeze(1), topk_length))]
+    _core.attention(q, segments, attn_sink, sm_scale, out=out, lse=lse, max_logits=max_logits)
     return out, max_logits, _empty_as_plus_inf(lse)
 
 
@@ -68,10 +69,13 @@ def flash_mla_with_kvcache(
     _require_value_width("head_dim_v", head_dim_v)
     if indices is None:
         raise NotImplementedError("flash_mla_with_kvcache: only the sparse call is offered: pass indices")
+    if (extra_k_cache is None) != (extra_indices_in_kvcache is None):
+        raise ValueError("extra_k_cache and extra_indices_in_kvcache go together: one of them is None")
+    require_tensor("q", q, 4)
     batch, steps, heads, width = q.shape
-    segments = [_page_segment(k_cache, indices, topk_length)]
-    if extra_k_cache is not None and extra_indices_in_kvcache is not None:
-        segments.append(_page_segment(extra_k_cache, extra_indices_in_kvcache, extra_topk_length))
+    segments = [_page_segment("", k_cache, indices, topk_length)]
+    if extra_k_cache is not None:
+        segments.append(_page_segment("extra_", extra_k_cache, extra_indices_in_kvcache, extra_topk_length))
     queries = q.reshape(batch * steps, heads, width)
     out = torch.empty_like(queries)
     lse = torch.empty(batch * steps, heads, dtype=torch.float32, device=q.device)
@@ -86,12 +90,22 @@ def get_mla_metadata(*args: object, **kwargs: object) -> tuple[object, None]:
     return object(), None
 
 
-def _page_segment(pages: Tensor, indices: Tensor, lengths: Tensor | None) -> _core.Segment:
+def require_tensor(name: str, value: object, *ranks: int) -> None:
+    """Refuses what is no tensor, or has none of the given numbers of dimensions, before its shape is looked at."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} is a {type(value).__qualname__}, expected a tensor")
+    if ranks and value.dim() not in ranks:
+        raise ValueError(f"{name} has {value.dim()} dimensions, expected {' or '.join(map(str, ranks))}")
+
+
+def _page_segment(prefix, pages, indices, lengths):
+    require_tensor(prefix + "k_cache", pages, 4)
+    require_tensor(prefix + "indices", indices, 3)
     batch, steps, columns = indices.shape
     if lengths is not None and steps > 1:
-        lengths = lengths.repeat_interleave(steps, output_size=batch * steps)
-    return _core.Segment(_core.PagedKv(pages.squeeze(2)),
-                         _core.DenseRows(indices.reshape(batch * steps, columns), lengths))
+        require_tensor(prefix + "topk_length", lengths, 1)
+        lengths = lengths.repeat_interleave(steps, output_size=lengths.shape[0] * steps)
+    return _core.PagedKv(pages.squeeze(2)), _core.DenseRows(indices.reshape(batch * steps, columns), lengths)
 
 
 def _empty_as_plus_inf(lse: Tensor) -> Tensor:

@@ -57,8 +57,8 @@ def _segment(pages_or_rows, indices, lengths, indptr, encoding):
     else:
         kv = _core.PagedKv(pages_or_rows, encoding=encoding)
     if indptr is not None:
-        return _core.Segment(kv, _core.RaggedRows(indices, indptr))
-    return _core.Segment(kv, _core.DenseRows(indices, lengths))
+        return (kv, _core.RaggedRows(indices, indptr))
+    return (kv, _core.DenseRows(indices, lengths))
 
 
 # ---- attention -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from . import _core
 from ._vllm_install import installed, register, uninstall
-from .flash_mla import flash_mla_sparse_fwd, flash_mla_with_kvcache, get_mla_metadata
+from .flash_mla import flash_mla_sparse_fwd, flash_mla_with_kvcache, get_mla_metadata, require_tensor
 
 __all__ = [
     "_copy_ragged_to_graph_buffers",
@@ -45,8 +45,7 @@ def build_ragged_indices_from_dense(indices: Tensor, lengths: Tensor, num_rows: 
 
     indices [rows, ...] is taken as 2-D; lengths, one a row and of any shape, are clamped to [0, width]; with
     num_rows >= 0 ids outside [0, num_rows) become -1."""
-    indices = _two_dimensional(indices)
-    rows = _core.build_ragged(indices, lengths.reshape(-1), row_limit=num_rows)
+    rows = _core.build_ragged(_two_dimensional(indices), _one_dimensional(lengths), row_limit=num_rows)
     return rows.indices, rows.indptr
 
 
@@ -108,7 +107,7 @@ def rocm_sparse_attn_prefill(
     of entries >= 0."""
     _require_row_width(nope_head_dim, rope_head_dim)
     rows = _rows(indices, topk_length, ragged_indices, ragged_indptr)
-    _core.attention(q, _core.Segment(_flat_kv(kv), rows), attn_sink, scale, out=output)
+    _core.attention(q, [(_flat_kv(kv), rows)], attn_sink, scale, out=output)
 
 
 def _rocm_sparse_attn_prefill_ragged_triton(
@@ -123,7 +122,7 @@ def _rocm_sparse_attn_prefill_ragged_triton(
     out: Tensor | None = None,
 ) -> Tensor:
     """`rocm_sparse_attn_prefill` over a ragged list; returns the output."""
-    out = torch.empty_like(q) if out is None else out
+    out = _output(q, out)
     rocm_sparse_attn_prefill(q, kv, None, None, scale, ROW_WIDTH, nope_head_dim, rope_head_dim, attn_sink, out,
                              indices, indptr)
     return out
@@ -141,7 +140,7 @@ def _rocm_sparse_attn_prefill_triton(
     out: Tensor | None = None,
 ) -> Tensor:
     """`rocm_sparse_attn_prefill` over a dense list; returns the output."""
-    out = torch.empty_like(q) if out is None else out
+    out = _output(q, out)
     rocm_sparse_attn_prefill(q, kv, indices, topk_length, scale, ROW_WIDTH, nope_head_dim, rope_head_dim, attn_sink,
                              out)
     return out
@@ -242,14 +241,14 @@ def _rocm_sparse_attn_decode_triton(
     _require_row_width(nope_head_dim, rope_head_dim)
     if out_mxfp8 is not None:
         raise NotImplementedError("MXFP8 output is not offered: leave out_mxfp8 or output_mxfp8 None")
+    out = _output(q, out)
     # gfx942's window writer stores e4m3fnuz, the writer of compressed rows OCP e4m3 on every card.
     main_encoding = "fnuz" if _architecture(q.device) == "gfx942" else "ocp"
-    segments = [_core.Segment(_core.PagedKv(main_cache, encoding=main_encoding),
-                              _rows(main_indices, main_lengths, main_ragged_indices, main_ragged_indptr))]
+    segments = [(_core.PagedKv(main_cache, encoding=main_encoding),
+                 _rows(main_indices, main_lengths, main_ragged_indices, main_ragged_indptr))]
     if extra_cache is not None:
-        segments.append(_core.Segment(_core.PagedKv(extra_cache),
-                                      _rows(extra_indices, extra_lengths, extra_ragged_indices, extra_ragged_indptr)))
-    out = torch.empty_like(q) if out is None else out
+        segments.append((_core.PagedKv(extra_cache),
+                         _rows(extra_indices, extra_lengths, extra_ragged_indices, extra_ragged_indptr)))
     rope = None
     if inv_rope_positions is not None:
         if inv_rope_cos_sin_cache is None:
@@ -269,18 +268,29 @@ def _rows(indices, lengths, ragged_indices, ragged_indptr):
     if indices is None:
         raise ValueError("neither dense nor ragged indices are given")
     indices = _two_dimensional(indices)
-    lengths = (indices >= 0).sum(dim=1, dtype=torch.int32) if lengths is None else lengths.reshape(-1)
+    lengths = (indices >= 0).sum(dim=1, dtype=torch.int32) if lengths is None else _one_dimensional(lengths)
     return _core.DenseRows(indices, lengths)
 
 
+def _output(q: Tensor, out: Tensor | None) -> Tensor:
+    require_tensor("q", q)
+    return torch.empty_like(q) if out is None else out
+
+
 def _two_dimensional(indices: Tensor) -> Tensor:
-    if indices.dim() == 2:
-        return indices
-    rows = indices.shape[0]
-    return indices.reshape(rows, indices.numel() // rows if rows else 0)
+    require_tensor("indices", indices)
+    if indices.dim() == 0:
+        raise ValueError("indices has no dimension, expected [rows, ...]")
+    return indices if indices.dim() == 2 else indices[:, None].flatten(1)
+
+
+def _one_dimensional(lengths: Tensor) -> Tensor:
+    require_tensor("lengths", lengths)
+    return lengths if lengths.dim() == 1 else lengths.reshape(-1)
 
 
 def _flat_kv(kv: Tensor) -> _core.DenseKv:
+    require_tensor("kv", kv, 2, 3)
     return _core.DenseKv(kv.squeeze(1) if kv.dim() == 3 else kv)
 
 

@@ -4,6 +4,9 @@
 
 NB_MODULE(_core, module) {
   namespace python = raggedmla::python;
+#if defined(NDEBUG)
+  nanobind::set_leak_warnings(false);  // a program may end while its globals hold objects
+#endif
   module.doc() = "RaggedMLA's C++ API. Use it through the package: `import raggedmla`.";
   nanobind::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {

@@ -169,6 +169,36 @@ def test_what_is_not_offered(data):
         adapter.rocm_sparse_attn_prefill(data.q, data.q[0], None, None, SCALE, *LAYOUT, None, data.q)
 
 
+def test_wrong_arguments(data):
+    """Refused before their shapes are looked at, with a message that names them."""
+    q, indices, lengths = data.q, data.i32([[0]] * 3), data.i32([1] * 3)
+    pages, _ = data.pages(1, 64, 37440)
+    rest = (SCALE, None, 448, 64)
+    for error, message, call in (
+        (TypeError, "q is a NoneType", lambda: adapter._rocm_sparse_attn_prefill_triton(None, q[0], indices, *rest)),
+        (TypeError, "kv is a list", lambda: adapter._rocm_sparse_attn_prefill_triton(q, [], indices, *rest)),
+        (ValueError, "kv has 1 dim", lambda: adapter._rocm_sparse_attn_prefill_triton(q, q[0, 0], indices, *rest)),
+        (TypeError, "indices is a list", lambda: adapter._rocm_sparse_attn_prefill_triton(q, q[0], [[0]], *rest)),
+        (ValueError, "indices has no dim", lambda: adapter.build_ragged_indices_from_dense(indices[0, 0], lengths)),
+        (TypeError, "lengths is a NoneType", lambda: adapter.build_ragged_indices_from_dense(indices, None)),
+        (ValueError, "lengths is f32", lambda: adapter.build_ragged_indices_from_dense(indices, lengths.float())),
+        (TypeError, "pages is a NoneType",
+         lambda: adapter._rocm_sparse_attn_decode_triton(q, None, indices, lengths, *rest)),
+        (ValueError, "without inv_rope_cos_sin_cache", lambda: adapter._rocm_sparse_attn_decode_triton(
+            q, pages, indices, lengths, *rest, inv_rope_positions=lengths)),
+        (ValueError, "q has 2 dimensions", lambda: adapter.flash_mla_sparse_fwd(q[0], q[:, :1], indices, SCALE)),
+        (TypeError, "kv is a NoneType", lambda: adapter.flash_mla_sparse_fwd(q, None, indices, SCALE)),
+        (ValueError, "d_v is 576", lambda: adapter.flash_mla_sparse_fwd(q, q[:, :1], indices[None], SCALE, 576)),
+        (ValueError, "q has 3 dimensions", lambda: adapter.flash_mla_with_kvcache(q, pages, indices=indices)),
+        (ValueError, "k_cache has 3 dimensions",
+         lambda: adapter.flash_mla_with_kvcache(q[None], pages, indices=indices[None])),
+        (ValueError, "extra_k_cache and extra_indices_in_kvcache", lambda: adapter.flash_mla_with_kvcache(
+            q[None], pages[:, :, None], indices=indices[None], extra_k_cache=pages)),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
 def test_flash_mla_prefill(data):
     kv = data.bf16(30, 512)
     indices = data.rng.integers(-1, 31, (3, 1, 7), dtype=numpy.int32)

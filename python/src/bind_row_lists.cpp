@@ -27,6 +27,12 @@ void require_writable(const PyRaggedRows& out) {
 
 RaggedOutput output_of(const PyRaggedRows& rows) { return {rows.indices.view, rows.indptr.view, view(rows.lengths)}; }
 
+std::int64_t product(std::int64_t queries, std::int64_t width) {
+  std::int64_t entries = 0;
+  if (!__builtin_mul_overflow(queries, width, &entries)) return entries;
+  throw nb::value_error("out.indices is too large to be made: its size overflows 63 bits");
+}
+
 /// A list result in any form: the caller's `out`, or new arrays beside `like`.
 class ListResult {
  public:
@@ -35,9 +41,7 @@ class ListResult {
       adopt(out);
       return;
     }
-    std::int64_t capacity = 0;
-    if (__builtin_mul_overflow(queries, width, &capacity))
-      throw nb::value_error("out.indices is too large to be made: its size overflows 63 bits");
+    const std::int64_t capacity = product(queries, width);
     const auto make = [&](std::initializer_list<std::int64_t> shape) { return empty_like(like, shape, DataType::i32); };
     switch (form_ = form_named(form)) {
       case Form::dense: object_ = nb::cast(PyDenseRows{make({queries, width}), make({queries})}); break;
@@ -103,10 +107,7 @@ nb::object build_ragged(nb::handle indices_object, nb::handle lengths_object, nb
   nb::object result_object = nb::borrow(out);
   if (out.is_none()) {
     const auto [queries, width, unused, also_unused] = indices.view.shape;
-    std::int64_t capacity = 0;
-    if (__builtin_mul_overflow(queries, width, &capacity))
-      throw nb::value_error("indices is too large: its size overflows 63 bits");
-    result_object = nb::cast(PyRaggedRows{empty_like(indices, {capacity}, DataType::i32),
+    result_object = nb::cast(PyRaggedRows{empty_like(indices, {product(queries, width)}, DataType::i32),
                                           empty_like(indices, {queries + 1}, DataType::i32), std::nullopt});
   }
   const auto& result = argument<const PyRaggedRows>(result_object, "out", "RaggedRows");
@@ -146,7 +147,9 @@ nb::object translate_topk(nb::handle topk_object, nb::handle request_object, nb:
 }
 
 /// A number of queries, or of entries that a row may hold: outputs may be made of it.
-std::int64_t size(nb::handle object, const char* name) { return integer_in(object, name, 0, std::int64_t{1} << 40); }
+std::int64_t size(nb::handle object, const char* name, std::int64_t most = std::int64_t{1} << 40) {
+  return integer_in(object, name, 0, most);
+}
 
 /// T of a layout: given, or the number of positions.
 std::int64_t query_count_of(nb::handle queries, nb::handle given) {
@@ -163,7 +166,7 @@ nb::object window_rows(nb::handle queries, nb::handle query_count, nb::handle wi
   const std::optional<Array> block_table = import_optional(table_object, "block_table");
   const std::optional<Array> valid = import_optional(valid_object, "valid");
   const std::int64_t count = query_count_of(queries, query_count);
-  const int window = static_cast<int>(integer_in(window_object, "window", 0, std::numeric_limits<int>::max()));
+  const int window = static_cast<int>(size(window_object, "window", std::numeric_limits<int>::max()));
   const std::int64_t bound = width.is_none() ? window : size(width, "width");
   const ListResult result(out, form, like, count, bound);
   const WindowRows arguments{layout,
@@ -215,7 +218,7 @@ nb::object combine(nb::handle topk_object, nb::handle queries, nb::handle gather
   const Array gathered = import_array(gathered_object, "gathered");
   const auto& requests = argument<const PyRequestQueries>(queries, "queries", "RequestQueries");
   const std::int64_t query_count = size(query_count_object, "query_count");
-  const int window = static_cast<int>(integer_in(window_object, "window", 0, std::numeric_limits<int>::max()));
+  const int window = static_cast<int>(size(window_object, "window", std::numeric_limits<int>::max()));
   const std::int64_t width = (topk ? topk->view.shape[1] : 0) + window;
   const ListResult result(out, form, gathered, query_count, width);
   const Combine arguments{view(topk),

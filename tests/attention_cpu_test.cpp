@@ -2,7 +2,10 @@
 // of threads, fp8 codes and scales are exact, and a call allocates nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
+#include <string_view>
 
 #include "attention/cpu/attention.hpp"
 #include "attention/cpu/instruction_sets.hpp"
@@ -14,7 +17,7 @@
 
 namespace raggedmla::cpu {
 #if defined(RAGGEDMLA_TEST_EMULATED_BF16)
-extern const TileKernel emulated_avx512bf16_kernel;  // tests/support/kernel_avx512bf16_emulated.cpp
+extern const TileKernel emulated_avx512bf16_kernel, emulated_amx_kernel;  // tests/support/kernels_emulated.cpp
 #endif
 }  // namespace raggedmla::cpu
 
@@ -25,26 +28,45 @@ namespace {
 using enum Store;
 using enum List;
 
-/// Kernels that run here. Where AVX-512 is, but not its bf16 products, the bf16 kernel runs with these emulated.
+bool usable(const cpu::TileKernel* kernel) {
+  const std::span<const cpu::TileKernel* const> all = cpu::usable_kernels();
+  return std::find(all.begin(), all.end(), kernel) != all.end();
+}
+
+/// Kernels of this build. Where AVX-512 is, but not the bf16 products or AMX, their kernels run with these emulated.
 std::vector<const cpu::TileKernel*> kernels() {
-  std::vector<const cpu::TileKernel*> all(cpu::usable_kernels().begin(), cpu::usable_kernels().end());
+  std::vector<const cpu::TileKernel*> all(cpu::built_kernels().begin(), cpu::built_kernels().end());
 #if defined(RAGGEDMLA_TEST_EMULATED_BF16)
-  if (all.back() == &cpu::avx512_kernel) all.push_back(&cpu::emulated_avx512bf16_kernel);
+  if (usable(&cpu::avx512_kernel)) {
+    if (!usable(&cpu::avx512bf16_kernel)) all.push_back(&cpu::emulated_avx512bf16_kernel);
+    if (!usable(&cpu::amx_kernel)) all.push_back(&cpu::emulated_amx_kernel);
+  }
 #endif
   return all;
+}
+
+bool multiplies_bf16(const cpu::TileKernel& kernel) {
+  const std::string_view name = kernel.name;
+  return name.starts_with("avx512bf16") || name.starts_with("amx");
 }
 
 void run(const Attention& call, const cpu::TileKernel& kernel, int threads) {
   Checker checker("test");
   const AttentionProblem problem = flatten(checker, call);
-  const cpu::Plan plan = cpu::plan(problem, call.schedule, threads);
+  const cpu::Plan plan = cpu::plan(problem, call.schedule, threads, kernel.head_block);
   const std::size_t bytes = cpu::attention_workspace_bytes(kernel, plan);
   host::Memory scratch({}, bytes);
   scratch.fill(0xFF);  // NaN
   cpu::attention(kernel, plan, problem, {scratch.data(), bytes, {}});
 }
 
-class CpuKernels : public testing::TestWithParam<const cpu::TileKernel*> {};
+class CpuKernels : public testing::TestWithParam<const cpu::TileKernel*> {
+ protected:
+  void SetUp() override {
+    const bool built = std::ranges::count(cpu::built_kernels(), GetParam()) != 0;
+    if (built && !usable(GetParam())) GTEST_SKIP() << "this processor cannot run " << GetParam()->name;
+  }
+};
 
 }  // namespace
 
@@ -89,7 +111,7 @@ TEST_P(CpuKernels, BitsDoNotDependOnThreads) {
 
 /// With one row the output is that row: every code of both encodings under every scale byte, bit for bit.
 TEST_P(CpuKernels, Fp8CodesAndScalesAreExact) {
-  const bool flushes_subnormals = std::string(GetParam()->name).find("bf16") != std::string::npos;
+  const bool flushes_subnormals = multiplies_bf16(*GetParam());
   for (const Fp8Encoding encoding : {Fp8Encoding::ocp, Fp8Encoding::fnuz}) {
     // Row r has scale byte r; its 448 codes go through all 256 values.
     Tensor pages(DataType::u8, {4, 584 * 64});
@@ -140,7 +162,7 @@ TEST_P(CpuKernels, AllocatesNothing) {
   AttentionData data({"", 6, 16, {{flat, dense, 100}, {fp8_ocp, ragged, 90}}, Sink::normal});
   Checker checker("test");
   const AttentionProblem problem = flatten(checker, data.call);
-  const cpu::Plan plan = cpu::plan(problem, data.call.schedule, 2);
+  const cpu::Plan plan = cpu::plan(problem, data.call.schedule, 2, GetParam()->head_block);
   const std::size_t bytes = cpu::attention_workspace_bytes(*GetParam(), plan);
   host::Memory scratch({}, bytes);
   const Workspace workspace{scratch.data(), bytes, {}};
@@ -165,13 +187,13 @@ TEST(CpuAttention, TheWholeCallAllocatesNothing) {
 
 /// Few queries still give every thread work: first by groups of heads, then by parts of the list.
 TEST(CpuPlan, FewQueriesUseAllThreads) {
-  const auto plan = [](std::int64_t tokens, std::int64_t heads, std::int64_t list, int threads) {
+  const auto plan = [](std::int64_t tokens, std::int64_t heads, std::int64_t list, int threads, int head_block = 4) {
     AttentionProblem problem;
     problem.tokens = tokens;
     problem.heads = heads;
     problem.segment_count = 1;
     problem.segments[0].list.capacity = list;
-    return cpu::plan(problem, {}, threads);
+    return cpu::plan(problem, {}, threads, head_block);
   };
   EXPECT_EQ(plan(256, 16, 640, 2).groups, 1);
   EXPECT_EQ(plan(16, 64, 640, 2).groups, 1);
@@ -182,6 +204,10 @@ TEST(CpuPlan, FewQueriesUseAllThreads) {
   EXPECT_EQ(plan(1, 8, 8192, 16).groups, 2);
   EXPECT_EQ(plan(1, 8, 8192, 16).splits, 8);
   EXPECT_EQ(plan(1, 4, 64, 16).splits, 1);
+  EXPECT_EQ(plan(1, 64, 640, 2, 16).groups, 2);
+  EXPECT_EQ(plan(1, 24, 640, 2, 16).groups, 2);
+  EXPECT_EQ(plan(1, 16, 640, 2, 16).groups, 1);
+  EXPECT_EQ(plan(1, 16, 640, 2, 16).splits, 2);
 }
 
 }  // namespace raggedmla::test

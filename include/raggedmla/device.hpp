@@ -12,8 +12,8 @@ namespace raggedmla {
 struct DeviceInfo {
   Device device;
   std::string name;          ///< "NVIDIA H200", or the processor's model name
-  std::string architecture;  ///< "sm_90", "gfx942", or the CPU instruction set in use: "avx512bf16", "avx512", "avx2",
-                             ///< "portable"
+  std::string architecture;  ///< "sm_90", "gfx942", or the CPU instruction set in use: "amx", "avx512bf16", "avx512",
+                             ///< "avx2", "portable"
   int multiprocessors = 0;   ///< GPU multiprocessors, or CPU threads
   std::size_t memory_bytes = 0;
   bool supported = false;  ///< this build holds a kernel image for it

@@ -117,7 +117,7 @@ typedef struct raggedmla_build_info {
   size_t struct_size;
   const char* version;
   const char* backends;             /**< "reference cpu cuda" */
-  const char* cpu_instruction_sets; /**< "portable avx2 avx512 avx512bf16" */
+  const char* cpu_instruction_sets; /**< "portable avx2 avx512 avx512bf16 amx" */
   const char* gpu_architectures;    /**< "sm_80 sm_90a compute_80", "" without a GPU backend */
 } raggedmla_build_info;
 /** Fills in `info`, whose struct_size the caller has set. */

@@ -151,6 +151,7 @@ void attention(const TileKernel& kernel, const Plan& plan, const AttentionProble
     std::byte* own = scratch + static_cast<std::size_t>(omp_get_thread_num()) * bytes;
 #pragma omp for schedule(dynamic)
     for (std::int64_t i = 0; i < plan.units(); ++i) run_unit(problem, kernel, plan, unit(plan, i), own, parts);
+    kernel.leave_thread();
 
     if (plan.splits > 1) {
 #pragma omp for
@@ -162,11 +163,13 @@ void attention(const TileKernel& kernel, const Plan& plan, const AttentionProble
 }
 
 std::size_t attention_workspace_bytes(const AttentionProblem& problem, const Schedule& schedule) {
-  return attention_workspace_bytes(chosen_kernel(), plan(problem, schedule, omp_get_max_threads()));
+  return attention_workspace_bytes(chosen_kernel(),
+                                   plan(problem, schedule, omp_get_max_threads(), chosen_kernel().head_block));
 }
 
 void attention(const AttentionProblem& problem, const Schedule& schedule, Workspace workspace) {
-  attention(chosen_kernel(), plan(problem, schedule, omp_get_max_threads()), problem, workspace);
+  attention(chosen_kernel(), plan(problem, schedule, omp_get_max_threads(), chosen_kernel().head_block), problem,
+            workspace);
 }
 
 }  // namespace raggedmla::cpu

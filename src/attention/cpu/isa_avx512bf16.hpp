@@ -39,14 +39,17 @@ struct Avx512Bf16 : Avx512 {
   static void stage(Element* p, Vector v) { store_bf16(p, v); }
 #endif
   static void stage_bf16(Element* p, const std::uint16_t* source) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
+    _mm512_storeu_si512(p, _mm512_loadu_si512(source));
   }
-  /// target = a[0], b[0], a[1], b[1], ..., 16 of each.
+  /// target = a[0], b[0], a[1], b[1], ..., 32 of each.
   static void interleave(Element* target, const Element* a, const Element* b) {
-    const auto widen = [](const Element* p) {
-      return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-    };
-    _mm512_storeu_si512(target, _mm512_or_si512(widen(a), _mm512_slli_epi32(widen(b), 16)));
+    const Operand first = _mm512_loadu_si512(a), second = _mm512_loadu_si512(b);
+    // Quarter i of these: pairs 8 * i to 8 * i + 3 and 8 * i + 4 to 8 * i + 7.
+    const Operand low = _mm512_unpacklo_epi16(first, second), high = _mm512_unpackhi_epi16(first, second);
+    const Operand front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const Operand back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    _mm512_storeu_si512(target, _mm512_permutex2var_epi64(low, front, high));
+    _mm512_storeu_si512(target + 32, _mm512_permutex2var_epi64(low, back, high));
   }
 };
 

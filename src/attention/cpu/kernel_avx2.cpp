@@ -1,6 +1,7 @@
 #include "attention/cpu/isa_avx2.hpp"
 #include "attention/cpu/tile_kernel_body.hpp"
+#include "attention/cpu/vector_products.hpp"
 
 namespace raggedmla::cpu {
-const TileKernel avx2_kernel = TileKernelBody<Avx2>::table("avx2");
+const TileKernel avx2_kernel = TileKernelBody<VectorProducts<Avx2>>::table("avx2");
 }

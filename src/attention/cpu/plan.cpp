@@ -31,7 +31,7 @@ std::int64_t longest_list(const AttentionProblem& problem) {
 
 }  // namespace
 
-Plan plan(const AttentionProblem& problem, const Schedule& schedule, int threads) {
+Plan plan(const AttentionProblem& problem, const Schedule& schedule, int threads, int head_block) {
   Plan plan;
   plan.threads = std::max(threads, 1);
   plan.tokens = problem.tokens;

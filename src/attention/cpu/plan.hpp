@@ -21,8 +21,9 @@ struct Plan {
   std::int64_t units() const { return tokens * groups * splits; }
 };
 
-/// Groups of heads are made smaller until all threads have work; that does not change a result. If even the smallest
-/// groups are too few, lists are split as well, unless the call asks for results that do not depend on the batch.
-Plan plan(const AttentionProblem& problem, const Schedule& schedule, int threads);
+/// Groups of heads are made smaller, by blocks of `head_block`, until all threads have work; that does not change a
+/// result. If even the smallest groups are too few, lists are split as well, unless the call asks for results that do
+/// not depend on the batch.
+Plan plan(const AttentionProblem& problem, const Schedule& schedule, int threads, int head_block);
 
 }  // namespace raggedmla::cpu

@@ -14,8 +14,6 @@ namespace raggedmla::cpu {
 
 /// Rows per tile: a panel of 64 rows of 2 KiB stays in a 256 KiB second-level cache.
 inline constexpr int tile_rows = 64;
-/// Heads are worked on in blocks of this size; the last block is padded.
-inline constexpr int head_block = 4;
 /// Most heads that share a gathered tile: their queries and outputs (2 x 128 KiB) must stay in cache beside it.
 inline constexpr int most_heads = 64;
 
@@ -40,6 +38,8 @@ using ReadFp8Row = void (*)(const std::uint8_t* row, const std::uint8_t* scales,
 
 struct TileKernel {
   const char* name;
+  /// Heads are worked on in blocks of this size; the last block is padded.
+  int head_block;
   /// Scratch of one thread that works on up to `heads` heads.
   std::size_t (*scratch_bytes)(int heads);
   /// Takes the queries of `heads` heads (bf16 bits) and forgets all rows.
@@ -49,11 +49,14 @@ struct TileKernel {
   HeadStates (*states)(std::byte* scratch, int heads);
   /// target[0 .. channels) = values * factor, as f32 or rounded to bf16.
   void (*store)(void* target, bool as_f32, const float* values, float factor, int channels);
+  /// After a thread's last unit of work: frees the registers that begin() set up.
+  void (*leave_thread)();
 };
 
 extern const TileKernel portable_kernel;
 extern const TileKernel avx2_kernel;
 extern const TileKernel avx512_kernel;
 extern const TileKernel avx512bf16_kernel;
+extern const TileKernel amx_kernel;
 
 }  // namespace raggedmla::cpu

@@ -72,10 +72,10 @@ struct AmxProducts {
   static void finish_scores(const Panels& p, int h0, int rows) {
     for (int r = 0; r < rows; r += side) {
       float* block = p.scores + h0 * tile_rows + r;
-      Vector scores[side];
-      for (int i = 0; i < side; ++i) scores[i] = Isa::load(block + i * tile_rows);
-      Isa::transpose(scores);
-      for (int i = 0; i < side; ++i) Isa::store(block + i * tile_rows, scores[i]);
+      Vector lines[side];
+      for (int i = 0; i < side; ++i) lines[i] = Isa::load(block + i * tile_rows);
+      Isa::transpose(lines);
+      for (int i = 0; i < side; ++i) Isa::store(block + i * tile_rows, lines[i]);
     }
   }
 

@@ -26,7 +26,7 @@ const auto whole_call = [](const auto& data) { return data.arguments; };
 
 std::vector<BuildCase> build_cases() {
   std::vector<BuildCase> cases;
-  for (const std::int64_t queries : {0, 1, 7, 256, 1025, 8192, 70000}) {
+  for (const std::int64_t queries : {0, 1, 7, 256, 1025, 3000, 8192, 70000}) {
     for (const std::int64_t width : {0, 1, 3, 4, 5, 128, 512, 1024}) {
       if (queries * width > 4'000'000) continue;
       cases.push_back({std::to_string(queries) + "x" + std::to_string(width), queries, width});
@@ -36,6 +36,11 @@ std::vector<BuildCase> build_cases() {
     cases.push_back({"starts_at_" + std::to_string(shift), 97, 513, BuildCase::full, i32, 516, 1, -1, shift});
     cases.push_back(
         {"rows_of_odd_length_at_" + std::to_string(shift), 33, 1031, BuildCase::wild, i32, 0, 1, 500, shift});
+  }
+  for (const std::int64_t queries : {1, 3, 4, 5, 31, 128, 129, 511, 512, 513, 9001}) {
+    const BuildCase c{"packed_lengths_" + std::to_string(queries), queries, queries < 9000 ? 600 : 60};
+    cases.push_back(c);
+    cases.back().length_stride = 1;
   }
   cases.insert(cases.end(), {{"full", 300, 1024, BuildCase::full},
                              {"all_empty", 300, 64, BuildCase::none},
@@ -62,6 +67,12 @@ std::vector<TranslateCase> translate_cases() {
     for (const std::int64_t width : {0, 1, 31, 64, 65, 511, 512, 513, 1024, 2100}) {
       cases.push_back({of + "width_" + std::to_string(width), 40, width, form, true});
     }
+    // More pieces than a block has warps: of many rows, of one, and both.
+    cases.insert(cases.end(), {{of + "700x513", 700, 513, form, true},
+                               {of + "one_row_of_300000", 1, 300000, form},
+                               {of + "three_rows_of_100000", 3, 100000, form, true},
+                               {of + "300x9000", 300, 9000, form, true, true},
+                               {of + "40000x7", 40000, 7, form, true}});
     cases.insert(cases.end(), {{of + "valid", 300, 64, form, false, true},
                                {of + "lengths_and_valid", 1500, 130, form, true, true},
                                {of + "wide", 130, 512, form, true, true, i64},

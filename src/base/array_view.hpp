@@ -32,9 +32,24 @@ struct IntArray {
   RAGGEDMLA_HOST_DEVICE std::int64_t operator()(std::int64_t i, std::int64_t j) const {
     return at_offset(i * stride0 + j * stride1);
   }
+  /// The array from element `offset` on.
+  RAGGEDMLA_HOST_DEVICE IntArray row(std::int64_t offset) const {
+    return {static_cast<const std::int32_t*>(data) + (offset << (wide ? 1 : 0)), stride0, stride1, wide};
+  }
 };
 
-/// The same, written to.
+/// An IntArray of packed i32 rows, as engines have them.
+struct PackedInts {
+  static constexpr std::int64_t stride1 = 1;
+  static constexpr bool wide = false;
+  const std::int32_t* data = nullptr;
+  std::int64_t stride0 = 0;
+
+  RAGGEDMLA_HOST_DEVICE std::int32_t gather(std::int64_t offset) const { return data[offset]; }
+  RAGGEDMLA_HOST_DEVICE PackedInts row(std::int64_t offset) const { return {data + offset, stride0}; }
+};
+
+/// An IntArray that is written to.
 struct MutableIntArray {
   void* data = nullptr;
   std::int64_t stride0 = 0;

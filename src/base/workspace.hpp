@@ -3,8 +3,8 @@
 //     | counter area, 64 KiB | scratch of the operator, 256-byte aligned ... |
 //
 // The counter area is zero between operators: initialize_workspace zeroes it once, and an operator that counts there
-// (ticket numbers, arrivals of a list's parts) leaves it zero. All other scratch may hold anything at any time, which
-// is why it never overlaps the counters, not even in operators that need none.
+// (totals that blocks leave for each other, arrivals of a list's parts) leaves it zero. All other scratch may hold
+// anything at any time, which is why it never overlaps the counters, not even in operators that need none.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace raggedmla {
 
-/// 16384 counters: a split list or a scan has at most a few of them per multiprocessor.
+/// 16384 counters: a few per multiprocessor for a split list, or one for every pair of 181 blocks (src/row_lists).
 inline constexpr std::size_t counter_area_bytes = std::size_t{64} << 10;
 
 /// Bytes to ask the caller for when an operator needs `scratch` bytes, or counters only.

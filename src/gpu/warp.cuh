@@ -12,6 +12,7 @@ inline constexpr int warp_lanes = __AMDGCN_WAVEFRONT_SIZE;
 #else
 inline constexpr int warp_lanes = 64;  // the host pass; kernels are compiled for CDNA
 #endif
+inline constexpr int large_block_threads = 512;
 using LaneMask = std::uint64_t;
 
 __device__ inline void sync_warp() { __builtin_amdgcn_wave_barrier(); }
@@ -33,6 +34,8 @@ __device__ T shuffle_up(T value, unsigned distance, int width = warp_lanes) {
 }
 #else
 inline constexpr int warp_lanes = 32;
+/// The largest block whose threads have registers for 16 words in flight: 64 on NVIDIA GPUs, 256 on CDNA.
+inline constexpr int large_block_threads = 1024;
 using LaneMask = std::uint32_t;
 inline constexpr LaneMask all_lanes = 0xFFFFFFFFu;
 
@@ -70,6 +73,15 @@ template <class T>
 __device__ T warp_sum(T value, int width = warp_lanes) {
   for (int distance = width / 2; distance > 0; distance /= 2) value += shuffle_xor(value, distance, width);
   return value;
+}
+
+/// Sum of 32-bit numbers over the warp: one instruction where there is one.
+__device__ inline int warp_sum(int value) {
+#if RAGGEDMLA_GPU_IS_HIP
+  return warp_sum<int>(value, warp_lanes);
+#else
+  return __reduce_add_sync(all_lanes, value);
+#endif
 }
 
 /// Sum over this lane and all lanes before it.

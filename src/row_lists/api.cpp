@@ -109,8 +109,9 @@ SlotTable block_table(Checker& check, const TensorView& view, int rows_per_page,
   table.requests = view.shape[0];
   table.set_rows_per_page(static_cast<std::uint32_t>(rows_per_page));
   const std::int64_t representable = (largest_entry + 1) / rows_per_page;  // pages whose slots fit i32
-  table.rows = view.size() > 0 ? smaller(view.shape[1], representable) * rows_per_page : 0;
-  table.pages = pages < 0 ? representable : smaller(pages, representable);
+  const std::int64_t columns = view.size() > 0 ? smaller(view.shape[1], representable) : 0;
+  table.rows = static_cast<std::uint32_t>(columns * rows_per_page);
+  table.pages = static_cast<std::uint32_t>(pages < 0 ? representable : smaller(pages, representable));
   return table;
 }
 

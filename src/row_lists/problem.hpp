@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/array_view.hpp"
 #include "base/host_device.hpp"
@@ -33,11 +34,13 @@ RAGGEDMLA_HOST_DEVICE inline std::int64_t bounded(std::int64_t value) {
 RAGGEDMLA_HOST_DEVICE inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 /// A block table as lists read it: cut down to slots that fit i32, its division by the page size made a multiplication.
-struct SlotTable {
-  IntArray entries;  // [requests, columns]
+/// `Entries` is IntArray, or PackedInts once `usual()` has been asked.
+template <class Entries>
+struct SlotTableOf {
+  Entries entries;  // [requests, columns]
   std::int64_t requests = 0;
-  std::int64_t rows = 0;   // logical rows per request that the columns reach, at most 2^31
-  std::int64_t pages = 0;  // page numbers are in [0, pages)
+  std::uint32_t rows = 0;   // logical rows per request that the columns reach, at most 2^31
+  std::uint32_t pages = 0;  // page numbers are in [0, pages), at most 2^31
   std::uint32_t rows_per_page = 1, magic = 0, shift = 0;
 
   /// magic = ceil(2^shift / rows_per_page) with shift = 31 + ceil(log2(rows_per_page)): exact for rows below 2^31.
@@ -47,17 +50,52 @@ struct SlotTable {
     magic = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + value - 1) / value);
   }
 
-  /// The slot of a request's row, -1 where the table holds nothing. `begin`: offset of the request's entries.
-  RAGGEDMLA_HOST_DEVICE std::int32_t slot(std::int64_t begin, std::int64_t row) const {
-    const bool inside = static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(rows);
+  /// Where a logical row stands: in the page that a column of the table names.
+  struct Place {
+    std::uint32_t logical, column;
+    bool inside;
+  };
+  template <class Integer>
+  RAGGEDMLA_HOST_DEVICE Place place(Integer row) const {
+    const bool inside = unsigned_of(row) < rows;
     const std::uint32_t logical = inside ? static_cast<std::uint32_t>(row) : 0;
-    const auto column = static_cast<std::uint32_t>((std::uint64_t{logical} * magic) >> shift);
-    const std::int64_t page = entries.gather(begin + column * entries.stride1);
-    const bool held = inside && static_cast<std::uint64_t>(page) < static_cast<std::uint64_t>(pages);
-    const std::uint32_t slot = static_cast<std::uint32_t>(page) * rows_per_page + (logical - column * rows_per_page);
+    return {logical, static_cast<std::uint32_t>((std::uint64_t{logical} * magic) >> shift), inside};
+  }
+  /// The table's entry there. `begin`: offset of the request's entries.
+  RAGGEDMLA_HOST_DEVICE auto page(std::int64_t begin, const Place& place) const {
+    return entries.row(begin).gather(place.column * entries.stride1);
+  }
+  /// The slot, -1 where the table holds nothing: page * rows_per_page + logical - column * rows_per_page.
+  template <class Integer>
+  RAGGEDMLA_HOST_DEVICE std::int32_t slot(const Place& place, Integer page) const {
+    const bool held = place.inside && unsigned_of(page) < pages;
+    const std::uint32_t slot = (static_cast<std::uint32_t>(page) - place.column) * rows_per_page + place.logical;
     return held ? static_cast<std::int32_t>(slot) : -1;
   }
+  template <class Integer>
+  RAGGEDMLA_HOST_DEVICE std::int32_t slot(std::int64_t begin, Integer row) const {
+    const Place at = place(row);
+    return slot(at, page(begin, at));
+  }
+
+  RAGGEDMLA_HOST_DEVICE bool usual() const { return !entries.wide && entries.stride1 == 1; }
+  RAGGEDMLA_HOST_DEVICE SlotTableOf<PackedInts> as_usual() const {
+    return {{static_cast<const std::int32_t*>(entries.data), entries.stride0},
+            requests,
+            rows,
+            pages,
+            rows_per_page,
+            magic,
+            shift};
+  }
+
+ private:
+  template <class Integer>
+  RAGGEDMLA_HOST_DEVICE static auto unsigned_of(Integer value) {
+    return static_cast<std::make_unsigned_t<Integer>>(value);
+  }
 };
+using SlotTable = SlotTableOf<IntArray>;
 
 // ---- where queries stand -------------------------------------------------------------------------------------------
 
@@ -170,6 +208,8 @@ struct DenseList {
   RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
     return {lengths ? clamp_index(lengths.gather(t * lengths.stride0), 0, width) : width, t * indices.stride0};
   }
+  /// The row as if it had no length: what may be loaded before the length is known.
+  RAGGEDMLA_HOST_DEVICE Row whole_row(std::int64_t t) const { return {width, t * indices.stride0}; }
   RAGGEDMLA_HOST_DEVICE std::int32_t limited(std::int64_t value) const {
     return value >= lowest && value <= highest ? static_cast<std::int32_t>(value) : -1;
   }
@@ -191,50 +231,61 @@ struct DenseList {
   }
 };
 
+struct TranslatedRow {
+  std::int64_t length;
+  std::int64_t begin;
+  std::int64_t table_begin;
+};
+
 /// translate_topk: top-k entries as slots, without those that the block table does not hold.
-struct TranslatedList {
+template <class Entries>
+struct TranslatedListOf {
   static constexpr bool drops_holes = true;
-  IntArray topk, lengths, request_of_query;
+  using Row = TranslatedRow;
+  Entries topk;
+  SlotTableOf<Entries> table;
+  IntArray lengths, request_of_query;
   ByteMask valid;
-  SlotTable table;
   std::int64_t queries = 0, width = 0;
 
-  struct Row {
-    std::int64_t length;
-    std::int64_t begin;
-    std::int64_t table_begin;
-  };
   RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
+    const std::int64_t length = lengths ? clamp_index(lengths.gather(t * lengths.stride0), 0, width) : width;
     const std::int64_t request = request_of_query(t);
     const bool empty = !valid(t) || request < 0 || request >= table.requests;
-    const std::int64_t length = empty ? 0 : (lengths ? clamp_index(lengths(t), 0, width) : width);
-    return {length, t * topk.stride0, empty ? 0 : request * table.entries.stride0};
+    return {empty ? 0 : length, t * topk.stride0, empty ? 0 : request * table.entries.stride0};
   }
   RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
     return table.slot(row.table_begin, topk.gather(row.begin + j * topk.stride1));
   }
-  RAGGEDMLA_HOST_DEVICE bool usual() const { return !topk.wide && !table.entries.wide; }
-  RAGGEDMLA_HOST_DEVICE auto as_usual() const {
-    auto list = *this;
-    list.topk.wide = list.table.entries.wide = false;
-    return list;
+  RAGGEDMLA_HOST_DEVICE bool usual() const { return !topk.wide && topk.stride1 == 1 && table.usual(); }
+  RAGGEDMLA_HOST_DEVICE TranslatedListOf<PackedInts> as_usual() const {
+    return {{static_cast<const std::int32_t*>(topk.data), topk.stride0},
+            table.as_usual(),
+            lengths,
+            request_of_query,
+            valid,
+            queries,
+            width};
   }
+};
+using TranslatedList = TranslatedListOf<IntArray>;
+
+struct RangeListRow {
+  std::int64_t length;
+  std::int64_t first;
+  std::int64_t table_begin;
 };
 
 /// window_rows and compressed_rows: the rows of a range, through the block table if there is one.
-template <class Range>
+template <class Range, class Entries = IntArray>
 struct RangeList {
   static constexpr bool drops_holes = false;
+  using Row = RangeListRow;
   Range range;
-  SlotTable table;
+  SlotTableOf<Entries> table;
   bool through_table = false;
   std::int64_t queries = 0, width = 0;
 
-  struct Row {
-    std::int64_t length;
-    std::int64_t first;
-    std::int64_t table_begin;
-  };
   RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
     const RowRange rows = range(t);
     return {rows.count, rows.first, rows.request * table.entries.stride0};
@@ -243,12 +294,9 @@ struct RangeList {
     const std::int64_t logical = row.first + j;
     return through_table ? table.slot(row.table_begin, logical) : static_cast<std::int32_t>(logical);
   }
-  RAGGEDMLA_HOST_DEVICE bool usual() const { return through_table && !table.entries.wide; }
-  RAGGEDMLA_HOST_DEVICE auto as_usual() const {
-    auto list = *this;
-    list.through_table = true;
-    list.table.entries.wide = false;
-    return list;
+  RAGGEDMLA_HOST_DEVICE bool usual() const { return through_table && table.usual(); }
+  RAGGEDMLA_HOST_DEVICE RangeList<Range, PackedInts> as_usual() const {
+    return {range, table.as_usual(), true, queries, width};
   }
 };
 

@@ -1,5 +1,5 @@
-// A segment: the entries of a row that one warp moves at a time, 16 per lane, all loads in flight before the first
-// store. They can be loaded before it is known where they go.
+// A segment: the entries of a row that one warp moves at a time, 16 per lane (4 where there are few rows), all loads in
+// flight before the first store. They can be loaded before it is known where they go.
 #pragma once
 
 #include "gpu/warp.cuh"
@@ -7,19 +7,19 @@
 
 namespace raggedmla::gpu {
 
-inline constexpr int lane_entries = 16;
-inline constexpr int segment_entries = lane_entries * warp_lanes;
-
 /// Segments of a row of `width` entries. At least one: its owner also reports the row's length.
-RAGGEDMLA_HOST_DEVICE inline std::int64_t row_segments(std::int64_t width, int lanes) {
-  const std::int64_t entries = std::int64_t{lane_entries} * lanes;
+template <class Segment>
+RAGGEDMLA_HOST_DEVICE std::int64_t row_segments(std::int64_t width, int lanes) {
+  const std::int64_t entries = std::int64_t{Segment::lane_entries} * lanes;
   return width > entries ? (width + entries - 1) / entries : 1;
 }
 
 /// Any list: lane l holds entries l, l + lanes, l + 2 lanes, ...
-template <class List>
+template <class List, int lane_entries_ = 16>
 class EntrySegment {
  public:
+  static constexpr int lane_entries = lane_entries_, entries = lane_entries * warp_lanes;
+
   __device__ void load(const List& list, const typename List::Row& row, std::int64_t first) {
     list.usual() ? load_entries(list.as_usual(), row, first) : load_entries(list, row, first);
   }
@@ -33,7 +33,8 @@ class EntrySegment {
   }
 
  private:
-  __device__ void load_entries(const List& list, const typename List::Row& row, std::int64_t first) {
+  template <class Usual>
+  __device__ void load_entries(const Usual& list, const typename List::Row& row, std::int64_t first) {
     if (first < row.length) {
 #pragma unroll
       for (int i = 0; i < lane_entries; ++i) {
@@ -49,16 +50,19 @@ class EntrySegment {
   std::int32_t entries_[lane_entries];
 };
 
-/// Packed 32-bit words, four to a load: lane l holds words 4 l ... 4 l + 3 of each of four vectors.
+/// Packed 32-bit words, four to a load: lane l holds words 4 l ... 4 l + 3 of each vector.
 ///
 /// Rows of a ragged list start anywhere, but stores are whole aligned 16-byte words all the same: with `head` words
 /// before the first boundary, a lane stores the last 4 - head of its own words and the first `head` of its neighbour's.
+template <int vectors = 4>
 class WordSegment {
  public:
+  static constexpr int lane_entries = 4 * vectors, entries = lane_entries * warp_lanes;
+
   __device__ void load(const std::int32_t* source, int count) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(source) % sizeof(int4) == 0;
     const auto* fours = reinterpret_cast<const int4*>(source) + lane_index();
-    if (aligned && count == segment_entries) {  // the rule in long lists; nothing to decide per word
+    if (aligned && count == entries) {  // the rule in long lists; nothing to decide per word
 #pragma unroll
       for (int i = 0; i < vectors; ++i) words_[i] = fours[i * warp_lanes];
       return;
@@ -78,7 +82,7 @@ class WordSegment {
   }
   __device__ void load(const DenseList& list, const DenseList::Row& row, std::int64_t first) {
     load(static_cast<const std::int32_t*>(list.indices.data) + row.begin + first,
-         static_cast<int>(clamp_index(row.length - first, 0, segment_entries)));
+         static_cast<int>(clamp_index(row.length - first, 0, entries)));
     if (!list.limited_i32) return;
 #pragma unroll
     for (int4& four : words_) {
@@ -92,7 +96,7 @@ class WordSegment {
   /// Writes the first `count` words to consecutive addresses.
   __device__ void store(std::int32_t* destination, std::int64_t /*step*/, int count) const {
     const int head = static_cast<int>(-(reinterpret_cast<std::uintptr_t>(destination) / sizeof(std::int32_t)) % 4);
-    if (head == 0 && count == segment_entries) {
+    if (head == 0 && count == entries) {
       auto* fours = reinterpret_cast<int4*>(destination) + lane_index();
 #pragma unroll
       for (int i = 0; i < vectors; ++i) fours[i * warp_lanes] = words_[i];
@@ -118,7 +122,6 @@ class WordSegment {
   }
 
  private:
-  static constexpr int vectors = lane_entries / 4;
   __device__ static int word(int i) { return 4 * (lane_index() + i * warp_lanes); }
 
   /// Words word(i) + head ... + 3. Behind the segment's last word stands anything; `count` is never beyond it.

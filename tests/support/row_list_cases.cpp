@@ -101,7 +101,7 @@ BuildData::BuildData(const BuildCase& c) : out(ListForm::ragged, c.queries, c.wi
   if (c.type == DataType::i64 && indices.size() > 1) indices.set_flat(indices.size() / 2, 0x1p40);
   arguments = {indices, {}, out.ragged(), c.row_limit};
   if (c.length == BuildCase::absent) return;
-  lengths = Tensor(c.type, {c.queries}, {3});
+  lengths = Tensor(c.type, {c.queries}, {c.length_stride});
   fill(lengths, [&]() -> std::int64_t {
     if (c.length != BuildCase::wild) return c.length == BuildCase::full ? c.width : 0;
     const std::int64_t kind = random.integer(0, 15);

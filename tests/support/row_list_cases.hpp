@@ -41,6 +41,7 @@ struct BuildCase {
   std::int64_t row_limit = -1;
   std::int64_t shift = 0;
   DataType indptr_type = DataType::i32;
+  std::int64_t length_stride = 3;
 };
 struct BuildData {
   explicit BuildData(const BuildCase& c);

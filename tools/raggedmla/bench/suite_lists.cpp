@@ -1,6 +1,8 @@
 // Suite `lists`: the row-list operators, each in a replayed graph, and the host cost of a call.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device_data.hpp"
 #include "harness.hpp"
 
@@ -51,18 +53,32 @@ void measure(Bench& bench, const char* name, Shape shape, double bytes, const Op
   bench.results.push_back(r);
 }
 
+/// Entries of rows of lengths first, first + step, ... up to `width`.
+double entries(Shape shape, std::int64_t first, std::int64_t step) {
+  double sum = 0;
+  for (std::int64_t t = 0; t < shape.tokens; ++t) sum += static_cast<double>(std::min(first + t * step, shape.width));
+  return sum;
+}
+
+void build_ragged_case(Bench& bench, const char* name, Shape s, std::int64_t first_length, std::int64_t step) {
+  Tensors tensors(bench);
+  const BuildRagged arguments{tensors.lists(s.tokens, s.width),
+                              tensors.i32({s.tokens}, first_length, step),
+                              {tensors.i32({s.tokens * s.width}), tensors.i32({s.tokens + 1}), {}},
+                              1 << 20};
+  const Workspace workspace = bench.workspace(tensors.memory, build_ragged_workspace_bytes(arguments));
+  const double bytes = 8.0 * (entries(s, first_length, step) + static_cast<double>(s.tokens));
+  measure(bench, name, s, bytes, [&](Stream stream) { build_ragged(arguments, workspace, stream); });
+}
+
 void build_ragged_cases(Bench& bench) {
   for (const Shape s :
        {Shape{1, 512}, Shape{64, 512}, Shape{256, 512}, Shape{4096, 512}, Shape{8192, 1024}, Shape{262144, 128}}) {
-    Tensors tensors(bench);
-    const BuildRagged arguments{tensors.lists(s.tokens, s.width),
-                                tensors.i32({s.tokens}, s.width),
-                                {tensors.i32({s.tokens * s.width}), tensors.i32({s.tokens + 1}), {}},
-                                1 << 20};
-    const Workspace workspace = bench.workspace(tensors.memory, build_ragged_workspace_bytes(arguments));
-    const double bytes = 8.0 * static_cast<double>(s.tokens * s.width + s.tokens);
-    measure(bench, "build_ragged", s, bytes, [&](Stream stream) { build_ragged(arguments, workspace, stream); });
+    build_ragged_case(bench, "build_ragged", s, s.width, 0);
   }
+  for (const Shape s : {Shape{64, 512}, Shape{256, 512}}) build_ragged_case(bench, "build_ragged growing", s, 1, 2);
+  const Shape unaligned{8192, 1024};  // rows that start and end anywhere
+  build_ragged_case(bench, "build_ragged W - 1", unaligned, unaligned.width - 1, 0);
 }
 
 void topk_cases(Bench& bench) {

@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(most_threads)
     emit_rows(List list, ListTarget target, std::int64_t rows_per_block, typename Offsets::State state) {
   __shared__ OffsetStorage storage;
   __shared__ typename List::Row rows[most_threads];
+  static_assert(sizeof(storage) + sizeof(rows) <= 48 << 10, "what a launch may use without asking for more");
   Offsets offsets(storage, state);
   const bool ragged = target.ragged();
   const int segments = static_cast<int>(row_segments<Segment>(target.width, warp_lanes));

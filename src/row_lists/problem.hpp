@@ -310,11 +310,12 @@ struct CombinedList {
   std::uint32_t ratio = 1;
   std::int64_t queries = 0, width = 0;
 
-  struct Row {
+  struct Row {  // 32 bytes: a GPU block keeps a thousand of them in shared memory
     std::int64_t length;
-    std::int64_t topk_begin, topk_count;
-    std::int64_t request_base;  // workspace row of the request's compressed entry 0
+    std::int64_t topk_begin;
     std::int64_t window_first;  // the first window token, counted from the request's first gathered one
+    std::int32_t topk_count;
+    std::int32_t request_base;  // workspace row of the request's compressed entry 0
   };
   RAGGEDMLA_HOST_DEVICE Row row(std::int64_t t) const {
     const QueryPlace place = places(t);
@@ -323,8 +324,8 @@ struct CombinedList {
     const std::int64_t topk_count = smaller(static_cast<std::uint32_t>(visible) / ratio, topk_width);
     const std::int64_t window_count = smaller(visible, window);
     const std::int64_t gathered_start = place.sequence_length - bounded(gathered(place.request));
-    return {topk_count + window_count, t * topk.stride0, topk_count, place.request * rows_per_request,
-            visible - window_count - gathered_start};
+    return {topk_count + window_count, t * topk.stride0, visible - window_count - gathered_start,
+            static_cast<std::int32_t>(topk_count), static_cast<std::int32_t>(place.request * rows_per_request)};
   }
   RAGGEDMLA_HOST_DEVICE std::int32_t entry(const Row& row, std::int64_t j) const {
     const bool from_topk = j < row.topk_count;

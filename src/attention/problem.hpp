@@ -96,6 +96,11 @@ struct RowList {
     return {table.page(span.request, row), row};
   }
 
+  /// The same for explicit lists, as the word in memory; `begin` is the span's.
+  RAGGEDMLA_HOST_DEVICE IntArray::Word word(std::int64_t begin, std::int64_t j) const {
+    return indices.word_at(begin + j * (kind == ListKind::dense ? indices.stride1 : indices.stride0));
+  }
+
   /// The slot of a raw entry, -1 if it selects no row.
   RAGGEDMLA_HOST_DEVICE std::int64_t slot(const RawEntry& entry, const RowStore& store) const {
     std::int64_t slot = entry.value;

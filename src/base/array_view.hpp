@@ -28,6 +28,18 @@ struct IntArray {
         static_cast<std::int64_t>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | low);
     return wide ? both : static_cast<std::int32_t>(low);
   }
+  /// An element as it stands in memory. Kept so until it is looked at, it makes no thread wait for its load.
+  struct Word {
+    std::int32_t low, high;  // high: of wide arrays only
+  };
+  RAGGEDMLA_HOST_DEVICE Word word_at(std::int64_t offset) const {
+    const auto* words = static_cast<const std::int32_t*>(data) + (wide ? 2 * offset : offset);
+    return {words[0], wide ? words[1] : 0};
+  }
+  RAGGEDMLA_HOST_DEVICE static std::int64_t value(Word word, bool wide) {
+    const std::int64_t both = static_cast<std::int64_t>(word.high) << 32 | static_cast<std::uint32_t>(word.low);
+    return wide ? both : word.low;
+  }
   RAGGEDMLA_HOST_DEVICE std::int64_t operator()(std::int64_t i) const { return at_offset(i * stride0); }
   RAGGEDMLA_HOST_DEVICE std::int64_t operator()(std::int64_t i, std::int64_t j) const {
     return at_offset(i * stride0 + j * stride1);

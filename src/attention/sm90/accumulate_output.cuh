@@ -1,6 +1,7 @@
 // The two output warpgroups: O += P V, each for half of the channels, all 64 rows in its registers; and the store.
 #pragma once
 
+#include "attention/sm90/output_rows.cuh"
 #include "attention/sm90/shared_tile.cuh"
 #include "gpu/mma/sm90.cuh"
 
@@ -14,8 +15,8 @@ class OutputGroup {
 
   __device__ void run() {
     int item = -1;
-    turn_.advance();  // to the entry after this one
-    for (RingPosition<stages> at;; at.advance(), turn_.advance()) {
+    await_turn();  // from here on of the entry after this one
+    for (RingPosition<stages> at;; at.advance()) {
       random_delay(4);
       shared_.tile_full[at.index].wait(at.parity);
       const StageInfo info = shared_.info[at.index];
@@ -26,6 +27,7 @@ class OutputGroup {
       release(shared_.tile_empty[at.index]);
       if (item >= 0) store_item(item);
       if (info.kind == TileKind::end) return;
+      await_turn();
       item = item < 0 ? items_begin(call_) : next_item(item);
       begun_ = false;
     }
@@ -38,6 +40,12 @@ class OutputGroup {
   __device__ int lane() const { return thread_ % warp_lanes; }
   __device__ int row(int i) const { return 16 * warp() + lane() / 4 + 8 * i; }
 
+  /// Waits until the score warpgroup is done with the matrix units for the next entry of the ring.
+  __device__ void await_turn() {
+    shared_.multiplied[turn_.index].wait(turn_.parity);
+    turn_.advance();
+  }
+
   // ---- tiles -------------------------------------------------------------------------------------------------------
 
   __device__ void accumulate(int stage, int rows) {
@@ -48,7 +56,7 @@ class OutputGroup {
                                     exchange.nonfinite_rows[2] & exchange.nonfinite_rows[3];
     if (nonfinite != 0) clear_rows(stage, nonfinite);
 
-    shared_.multiplied[turn_.index].wait(turn_.parity);
+    await_turn();
     fence_async_proxy();  // gathered rows came by cp.async
     const std::uint32_t v = shared_address(shared_.tiles[stage]) + half_ * (tile_bytes / 2);
     if (rows > narrow_rows) {
@@ -124,78 +132,13 @@ class OutputGroup {
     const int query = shared_.query_of_row[row(i)], h = row(i) - query * static_cast<int>(problem.heads);
     const bool valid = query < queries_of(call_, item);
     const std::int64_t t = std::int64_t{item} * call_.queries_per_item + query;
-    if (valid && half_ == 1 && problem.cos_sin != nullptr) rotate_back<i>(t);
+    const auto value = [&](int g, int e) -> float& { return o_[4 * g + 2 * i + e]; };
+    if (valid && half_ == 1 && problem.cos_sin != nullptr) rotate_back<channels / 8 - 8>(problem, t, value);
     const std::int64_t offset = t * problem.out_stride_token + h * problem.out_stride_head + half_ * channels;
     if (problem.out_is_f32) {
-      if (valid) store_row<i>(static_cast<float*>(problem.out) + offset);
+      store_row<channels / 8>(static_cast<float*>(problem.out) + offset, valid, call_.wide_stores, value);
     } else {
-      store_row<i>(static_cast<std::uint16_t*>(problem.out) + offset, valid);
-    }
-  }
-
-  /// Inverse rotation of the last 64 channels by the query's position; a thread holds both channels of a pair.
-  template <int i>
-  __device__ void rotate_back(std::int64_t t) {
-    const AttentionProblem& problem = call_.problem;
-    const std::int64_t position = problem.positions(t);
-    if (position < 0 || position >= problem.cos_sin_rows) return;
-    const float* cosines = problem.cos_sin + position * problem.cos_sin_stride;
-#pragma unroll
-    for (int g = channels / 8 - 8; g < channels / 8; ++g) {
-      const int pair = 4 * (g - (channels / 8 - 8)) + lane() % 4;
-      const float cosine = cosines[pair], sine = cosines[32 + pair];
-      float& even = o_[4 * g + 2 * i];
-      float& odd = o_[4 * g + 2 * i + 1];
-      const float turned = even * cosine + odd * sine;
-      odd = odd * cosine - even * sine;
-      even = turned;
-    }
-  }
-
-  template <int i>
-  __device__ void store_row(float* out) const {
-#pragma unroll
-    for (int g = 0; g < channels / 8; ++g) {
-      const float a = o_[4 * g + 2 * i], b = o_[4 * g + 2 * i + 1];
-      float* to = out + 8 * g + 2 * (lane() % 4);
-      if (call_.wide_stores) {
-        *reinterpret_cast<float2*>(to) = {a, b};
-      } else {
-        to[0] = a;
-        to[1] = b;
-      }
-    }
-  }
-
-  /// Four lanes hold two channels each of every 8; they exchange so that each holds all 8 of one of four groups.
-  template <int i>
-  __device__ void store_row(std::uint16_t* out, bool valid) const {
-    const bool upper = (lane() & 2) != 0, odd = (lane() & 1) != 0;
-#pragma unroll
-    for (int g = 0; g < channels / 8; g += 4) {
-      std::uint32_t word[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        word[j] = pack_bf16(o_[4 * (g + j) + 2 * i], o_[4 * (g + j) + 2 * i + 1]);
-      }
-      const std::uint32_t a0 = shuffle_xor(upper ? word[0] : word[2], 2),
-                          a1 = shuffle_xor(upper ? word[1] : word[3], 2);
-      if (upper) word[0] = a0, word[1] = a1;
-      else word[2] = a0, word[3] = a1;
-      const std::uint32_t b0 = shuffle_xor(odd ? word[0] : word[1], 1), b1 = shuffle_xor(odd ? word[2] : word[3], 1);
-      if (odd) word[0] = b0, word[2] = b1;
-      else word[1] = b0, word[3] = b1;
-      if (!valid) continue;
-      std::uint16_t* to = out + 8 * (g + lane() % 4);
-      if (call_.wide_stores) {
-        *reinterpret_cast<uint4*>(to) = {word[0], word[1], word[2], word[3]};
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          to[2 * j] = static_cast<std::uint16_t>(word[j]);
-          to[2 * j + 1] = static_cast<std::uint16_t>(word[j] >> 16);
-        }
-      }
+      store_row<channels / 8>(static_cast<std::uint16_t*>(problem.out) + offset, valid, call_.wide_stores, value);
     }
   }
 

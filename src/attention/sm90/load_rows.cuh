@@ -35,7 +35,7 @@ class Loader {
       range = range_of_lane(next_item(item));  // while all stages are busy
     }
     begin_entry();
-    if (warp() == 0) announce({TileKind::end, 0}, 0);
+    announce({TileKind::end, 0}, 0);
   }
 
  private:
@@ -51,13 +51,11 @@ class Loader {
   /// q of the item as a tile: row m is head m % H of query m / H. Rows of queries that do not exist come as zeros.
   __device__ void load_queries(int item) {
     begin_entry();
-    if (warp() == 0) {
-      const int rows = call_.queries_per_item * static_cast<int>(call_.problem.heads);
-      announce({TileKind::queries, query_rows}, rows * width * 2);
-      if (lane() < width / block_columns) {
-        copy_box(stage_address() + lane() * block_bytes, call_.q_map, lane() * block_columns, 0,
-                 item * call_.queries_per_item, shared_.tile_full[at_.index]);
-      }
+    const int rows = call_.queries_per_item * static_cast<int>(call_.problem.heads);
+    announce({TileKind::queries, query_rows}, rows * width * 2);
+    if (warp() == 0 && lane() < width / block_columns) {
+      copy_box(stage_address() + lane() * block_bytes, call_.q_map, lane() * block_columns, 0,
+               item * call_.queries_per_item, shared_.tile_full[at_.index]);
     }
     at_.advance();
   }
@@ -130,7 +128,7 @@ class Loader {
       const std::uint64_t covered = low >= high ? 0 : (~std::uint64_t{0} >> (tile_rows - (high - low))) << low;
       if (call_.by_copy_engine[segment]) {
         begin_entry();
-        if (warp() == 0) copy_tile(segment, static_cast<int>(base) + start, covered, rows);
+        copy_tile(segment, static_cast<int>(base) + start, covered, rows);
         at_.advance();
       } else {
         gather_range(segment, request, base + start, covered, rows);
@@ -141,12 +139,14 @@ class Loader {
 
   __device__ void copy_tile(int segment, int row, std::uint64_t covered, int rows) const {
     Selections& selections = shared_.selections[at_.index];
-    if (lane() < max_queries) *reinterpret_cast<std::uint64_t*>(selections.queries[lane()]) = covered;
-    if (lane() < 4) selections.repeats[lane()] = 0;
+    if (warp() == 0) {
+      if (lane() < max_queries) *reinterpret_cast<std::uint64_t*>(selections.queries[lane()]) = covered;
+      if (lane() < 4) selections.repeats[lane()] = 0;
+    }
     const bool narrow = rows <= narrow_rows;
     announce({TileKind::rows, rows}, (narrow ? narrow_rows : tile_rows) * width * 2);
     Barrier& full = shared_.tile_full[at_.index];
-    if (lane() < (narrow ? width / block_columns : 1)) {
+    if (warp() == 0 && lane() < (narrow ? width / block_columns : 1)) {
       copy_box(stage_address() + lane() * block_bytes, call_.maps[segment][narrow], 0, row, lane(), full);
     }
   }
@@ -230,21 +230,24 @@ class Loader {
 
   __device__ std::uint32_t stage_address() const { return shared_address(shared_.tiles[at_.index]); }
 
-  /// Waits until the stage is free. Every warp does so for every entry, also where it has nothing to load: a barrier
-  /// only tells the phase before from the one before that if none is missed.
+  /// Waits until the stage is free. Every warp does so for every entry: a barrier only tells the phase before from the
+  /// one before that if none is missed.
   __device__ void begin_entry() const {
     random_delay(1);
     shared_.tile_empty[at_.index].wait(at_.parity ^ 1);
   }
 
-  /// Warp 0 alone: the entry is complete when `bytes` more have come.
+  /// The entry is complete when all warps have come here and `bytes` more have come. All warps, also those that have
+  /// nothing to load: one that has not looked at the stage's barrier yet must not find it two phases on.
   __device__ void announce(StageInfo info, int bytes) const {
     sync_warp();
     if (lane() == 0) {
       Barrier& full = shared_.tile_full[at_.index];
-      shared_.info[at_.index] = info;
-      full.arrive(tile_full_arrivals - 1);
-      full.arrive_expecting(static_cast<std::uint32_t>(bytes));
+      if (warp() == 0) {
+        shared_.info[at_.index] = info;
+        full.arrive_expecting(static_cast<std::uint32_t>(bytes));
+      }
+      full.arrive(warp_lanes);
     }
     sync_warp();
   }

@@ -13,7 +13,9 @@ namespace raggedmla::gpu::sm90 {
 class ScoreGroup {
  public:
   __device__ ScoreGroup(const QueryTileCall& call, SharedMemory& shared)
-      : call_(call), shared_(shared), thread_(static_cast<int>(threadIdx.x) % group_threads) {}
+      : call_(call), shared_(shared), thread_(static_cast<int>(threadIdx.x) % group_threads) {
+    row_queries_ = shared.query_of_row[row(0)] % max_queries | shared.query_of_row[row(1)] % max_queries << 16;
+  }
 
   __device__ void run() {
     int item = -1;
@@ -83,8 +85,9 @@ class ScoreGroup {
     const AttentionProblem& problem = call_.problem;
     const float sums[2] = {warp_sum(sum_[0], 4), warp_sum(sum_[1], 4)};
     const int i = lane() % 4;
+    const float maxima[2] = {quad_maximum(true_maximum_[0]), quad_maximum(true_maximum_[1])};
     const float sum = i == 0 ? sums[0] : sums[1];
-    const float maximum = i == 0 ? maximum_[0] : maximum_[1], largest = i == 0 ? true_maximum_[0] : true_maximum_[1];
+    const float maximum = i == 0 ? maximum_[0] : maximum_[1], largest = i == 0 ? maxima[0] : maxima[1];
     const bool empty = sum == 0;  // NaN is not empty
     const float m = maximum == -infinity ? 0.0f : maximum;
     Exchange& exchange = begin_exchange();
@@ -114,11 +117,12 @@ class ScoreGroup {
 
   __device__ void score_tile(int stage, int rows) {
     Scores s;
-    multiply(stage, rows, s);
+    Masks masks;
+    multiply(stage, rows, s, masks);
     take_turn();
     const Selections& selections = shared_.selections[stage];
     const bool repeats = *reinterpret_cast<const std::uint32_t*>(selections.repeats) != 0;
-    const std::uint64_t nonfinite = select(selections, s);
+    const std::uint64_t nonfinite = select(masks, s);
     Exchange& exchange = begin_exchange();
     weigh(s, exchange);
     if (repeats) count_repeats(selections, s);
@@ -129,15 +133,32 @@ class ScoreGroup {
     add_up(s);
   }
 
-  /// s = q K^T of the tile.
-  __device__ void multiply(int stage, int rows, Scores& s) {
+  /// What a thread looks at of a tile's selections: those of its two rows and of one query, so that the warp sees all.
+  struct Masks {
+    uint2 of_row[2], some;
+    __device__ void load(const Selections& selections, std::uint32_t row_queries) {
+      const auto* masks = reinterpret_cast<const uint2*>(selections.queries);
+      some = masks[lane_index() % max_queries];
+      of_row[0] = masks[row_queries & 0xFFFFu];
+      of_row[1] = masks[row_queries >> 16];
+    }
+  };
+
+  /// s = q K^T of the tile. Its masks are loaded meanwhile.
+  __device__ void multiply(int stage, int rows, Scores& s, Masks& masks) {
     const std::uint64_t tile = descriptor::k_major(shared_address(shared_.tiles[stage]));
     fence_async_proxy();  // gathered rows came by cp.async
     if (rows > narrow_rows) {
       multiply(tile, s);
+      masks.load(shared_.selections[stage], row_queries_);
+      products_wait();
+      keep_in_registers(s);
     } else {
       float narrow[narrow_rows / 2];
       multiply(tile, narrow);
+      masks.load(shared_.selections[stage], row_queries_);
+      products_wait();
+      keep_in_registers(narrow);
 #pragma unroll
       for (int j = 0; j < score_count; ++j) s[j] = j < narrow_rows / 2 ? narrow[j < narrow_rows / 2 ? j : 0] : 0.0f;
     }
@@ -160,17 +181,13 @@ class ScoreGroup {
       }
     }
     products_commit();
-    products_wait();
-    keep_in_registers(s);
   }
 
   /// Scores of rows that a query does not select become -inf. Returns the cache rows, if some query skips rows, whose
   /// scores are all infinite or NaN: since key and value are the same row, a row with a NaN or an Inf shows so, and a
   /// query with one does not.
-  __device__ std::uint64_t select(const Selections& selections, Scores& s) const {
-    const auto* masks = reinterpret_cast<const uint2*>(selections.queries);
-    const uint2 some_mask = masks[lane() % max_queries];
-    const bool all_rows = (some_mask.x & some_mask.y) == 0xFFFFFFFFu;
+  __device__ std::uint64_t select(const Masks& masks, Scores& s) const {
+    const bool all_rows = (masks.some.x & masks.some.y) == 0xFFFFFFFFu;
     if (__all_sync(all_lanes, all_rows || lane() % max_queries >= queries_)) return 0;
 
     float watch[4] = {0, 0, 0, 0};  // stay 0 unless a score is infinite or NaN
@@ -180,7 +197,7 @@ class ScoreGroup {
     const std::uint64_t nonfinite = suspect ? nonfinite_columns(s) : 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint2 mask = masks[shared_.query_of_row[row(i)] % max_queries];
+      const uint2 mask = masks.of_row[i];
       const std::uint32_t mine[2] = {mask.x >> (2 * (lane() % 4)), mask.y >> (2 * (lane() % 4))};
 #pragma unroll
       for (int g = 0; g < tile_rows / 8; ++g) {
@@ -208,7 +225,7 @@ class ScoreGroup {
   /// Scores become weights; the output so far may have to be rescaled.
   __device__ void weigh(Scores& s, Exchange& exchange) {
     const float scale = call_.problem.scale * log2_e;
-    float largest[2], factor[2] = {1, 1};
+    float largest[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float part[4];
@@ -219,38 +236,48 @@ class ScoreGroup {
       }
       largest[i] = fmaxf(fmaxf(part[0], part[1]), fmaxf(part[2], part[3]));
     }
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) largest[i] = fmaxf(largest[i], shuffle_xor(largest[i], step));
-    }
-    bool rescale = false;
+    bool rises = false;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       largest[i] *= scale;
-      true_maximum_[i] = fmaxf(true_maximum_[i], largest[i]);
-      if (largest[i] > maximum_[i] + lag) {
-        if (maximum_[i] != -infinity) {
-          factor[i] = exp2_fast(maximum_[i] - largest[i]);
-          rescale = true;
-        }
-        maximum_[i] = largest[i];
-      }
+      true_maximum_[i] = fmaxf(true_maximum_[i], largest[i]);  // of this lane's columns
+      rises |= largest[i] > maximum_[i] + lag;
     }
-    rescale = any_lane(rescale);
-    if (rescale) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        sum_[i] *= factor[i];
-        if (lane() % 4 == 0) exchange.row_factor[row(i)] = factor[i];
-      }
-    }
+    const bool rescale = any_lane(rises) && raise_maxima(largest, exchange);
     if (lane() == 0) exchange.rescale[warp()] = rescale ? 1 : 0;
     const float minus_m[2] = {maximum_[0] == -infinity ? 0.0f : -maximum_[0],
                               maximum_[1] == -infinity ? 0.0f : -maximum_[1]};
     // Not fused: the maximum is made of rounded products, too, which shows in huge logits.
 #pragma unroll
     for (int j = 0; j < score_count; ++j) s[j] = exp2_fast(__fadd_rn(__fmul_rn(s[j], scale), minus_m[j / 2 % 2]));
+  }
+
+  /// Raises what lags too far behind. Returns whether the output so far must be rescaled, by factors in the exchange.
+  __device__ bool raise_maxima(float (&largest)[2], Exchange& exchange) {
+    float factor[2] = {1, 1};
+    bool rescale = false;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      largest[i] = quad_maximum(largest[i]);
+      if (!(largest[i] > maximum_[i] + lag)) continue;
+      if (maximum_[i] != -infinity) {
+        factor[i] = exp2_fast(maximum_[i] - largest[i]);
+        rescale = true;
+      }
+      maximum_[i] = largest[i];
+    }
+    if (!any_lane(rescale)) return false;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      sum_[i] *= factor[i];
+      if (lane() % 4 == 0) exchange.row_factor[row(i)] = factor[i];
+    }
+    return true;
+  }
+
+  __device__ static float quad_maximum(float value) {
+    value = fmaxf(value, shuffle_xor(value, 1));
+    return fmaxf(value, shuffle_xor(value, 2));
   }
 
   /// A row that a query selects n times has n times the weight.
@@ -318,7 +345,8 @@ class ScoreGroup {
   const int thread_;
   RingPosition<2> at_;  // in the exchange
   int turn_ = 0;
-  int queries_ = 0;  // of the item
+  int queries_ = 0;            // of the item
+  std::uint32_t row_queries_;  // of this thread's two rows, 16 bits each
 
   std::uint32_t q_[4 * q_register_blocks][4];
   float maximum_[2], true_maximum_[2], sum_[2];  // base 2

@@ -4,6 +4,7 @@
 
 #include "attention/problem.hpp"
 #include "attention/sm90/query_tile_call.cuh"
+#include "attention/sm90/ring.cuh"
 #include "gpu/barrier.cuh"
 #include "gpu/bulk_copy.cuh"
 #include "gpu/fast_math.cuh"
@@ -11,8 +12,6 @@
 
 namespace raggedmla::gpu::sm90 {
 
-inline constexpr int width = 512;                         // channels of q, of a row and of the output
-inline constexpr float log2_e = 1.4426950408889634f;      // logits are kept in base 2
 inline constexpr int tile_rows = 64;                      // cache rows at a time
 inline constexpr int narrow_rows = 16;                    // a tile with no more rows than this costs a quarter
 inline constexpr int query_rows = 64;                     // (query, head) pairs of a block: the M of its products
@@ -25,14 +24,7 @@ inline constexpr int q_register_blocks = 6;               // column blocks of q 
 inline constexpr int q_shared_blocks = width / block_columns - q_register_blocks;
 
 // Registers by role. 3 * 160 + 32 = 512: all that four warpgroups may have.
-inline constexpr int group_threads = 128;
 inline constexpr int product_registers = 160, load_registers = 32;
-
-enum class TileKind : int {
-  rows,     // cache rows
-  queries,  // q of the next work item; the one before it is complete
-  end,      // no further item
-};
 
 /// What stands in a stage.
 struct StageInfo {
@@ -88,19 +80,6 @@ inline constexpr int multiplied_arrivals = 4;
 // Ids of barriers within one warpgroup (0 is __syncthreads).
 inline constexpr int score_barrier = 1, output_barrier = 2;  // and 3: one for each half
 
-/// A place in a ring of `size` and the parity of its current pass.
-template <int size>
-struct RingPosition {
-  int index = 0;
-  std::uint32_t parity = 0;
-  __device__ void advance() {
-    if (++index == size) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 /// Byte offset of the 16-byte chunk `chunk` (0 to 7) of row `row` in a swizzled block.
 __device__ inline std::uint32_t swizzled(int row, int chunk) {
   return static_cast<std::uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
@@ -114,18 +93,6 @@ __device__ inline int next_item(int item) { return item + static_cast<int>(gridD
 __device__ inline int queries_of(const QueryTileCall& call, int item) {
   const std::int64_t left = call.problem.tokens - std::int64_t{item} * call.queries_per_item;
   return left < call.queries_per_item ? static_cast<int>(left) : call.queries_per_item;
-}
-
-/// In a debug build: holds this warp up for a pseudo-random while, so that an order that is not enforced shows.
-__device__ inline void random_delay([[maybe_unused]] int where) {
-#if defined(RAGGEDMLA_RANDOM_DELAYS)
-  std::uint32_t x = static_cast<std::uint32_t>(clock64()) * 2654435761u + static_cast<std::uint32_t>(where) * 40503u +
-                    warp_index() * 977u + blockIdx.x * 131u;
-  x ^= x >> 15;
-  x *= 2246822519u;
-  x ^= x >> 13;
-  if ((x & 3) == 0) __nanosleep(x >> 20);
-#endif
 }
 
 }  // namespace raggedmla::gpu::sm90

@@ -47,8 +47,11 @@ class ThreadEntries {
     first_ = warp_index() % warps_per_query * warp_lanes + lane_index();
     const std::int64_t t = std::int64_t{item} * call.queries_per_item + query_;
     if (query_ < call.queries_per_item && t < call.tokens) span_ = call.list.span(t, call.store.rows);
+    IntArray::Word words[kept];  // all loads under way before the first is looked at
 #pragma unroll
-    for (int i = 0; i < kept; ++i) slots_[i] = slot(first_ + i * step_);
+    for (int i = 0; i < kept; ++i) words[i] = word(first_ + i * step_);
+#pragma unroll
+    for (int i = 0; i < kept; ++i) slots_[i] = slot(words[i]);
   }
 
   /// Calls visit(query, slot) for each entry that selects a row.
@@ -59,15 +62,19 @@ class ThreadEntries {
       if (slots_[i] >= 0) visit(query_, static_cast<std::uint32_t>(slots_[i]));
     }
     for (std::int64_t j = first_ + kept * step_; j < span_.length; j += step_) {
-      const int other = slot(j);
+      const int other = slot(word(j));
       if (other >= 0) visit(query_, static_cast<std::uint32_t>(other));
     }
   }
 
  private:
   static constexpr int kept = 12;
-  __device__ int slot(std::int64_t j) const {
-    return j < span_.length ? static_cast<int>(call_.list.slot(span_, j, call_.store)) : -1;
+  __device__ IntArray::Word word(std::int64_t j) const {
+    return j < span_.length ? call_.list.word(span_.begin, j) : IntArray::Word{-1, -1};
+  }
+  __device__ int slot(IntArray::Word word) const {
+    const std::int64_t slot = IntArray::value(word, call_.list.indices.wide);
+    return call_.store.holds(slot) ? static_cast<int>(slot) : -1;
   }
 
   const UnionCall& call_;

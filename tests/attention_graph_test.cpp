@@ -24,7 +24,7 @@ class AttentionGraph : public testing::TestWithParam<Backend> {
 struct Captured {
   Captured(AttentionData& data, const Backend& backend) : mirror(backend.device) {
     Attention arguments = mirror.attention(data.call);
-    arguments.schedule.kernel = backend.kernel;
+    backend.choose_kernel(arguments.schedule);
     workspace = mirror.workspace(attention_workspace_bytes(arguments));
     host::synchronize(backend.device);
     graph =

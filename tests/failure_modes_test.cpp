@@ -132,7 +132,7 @@ TEST_P(FailureModes, RowsBeyondFourGigabytes) {
     call.q = mirror.in(q);
     call.segments = segments;
     call.out = mirror.out(out);
-    call.schedule.kernel = GetParam().kernel;
+    GetParam().choose_kernel(call.schedule);
     unless_refused([&] { attention(call, mirror.workspace(attention_workspace_bytes(call)), mirror.stream()); });
     mirror.finish();
     if (refused_) GTEST_SKIP() << "no Hopper kernel takes this call";
@@ -208,7 +208,7 @@ TEST_P(FailureModes, SeventyThousandQueries) {
 TEST_P(FailureModes, WorkspaceOfLargeBatchStaysSmall) {
   AttentionData data({"", 512, 128, {{fp8_ocp, dense, 8, 64}}});
   Attention call = data.call;
-  call.schedule.kernel = GetParam().kernel;
+  GetParam().choose_kernel(call.schedule);
   Mirror mirror(GetParam().device);
   unless_refused([&] { EXPECT_LT(attention_workspace_bytes(mirror.attention(call)), std::size_t{512} << 20); });
   if (refused_) GTEST_SKIP() << "no Hopper kernel takes this call";
@@ -217,7 +217,7 @@ TEST_P(FailureModes, WorkspaceOfLargeBatchStaysSmall) {
 // 8: scratch follows the batch and not the list's capacity.
 TEST_P(FailureModes, WorkspaceDoesNotFollowTheCapacity) {
   AttentionData data({"", 64, 64, {{fp8_ocp, dense_lengths, 8, 64}}});
-  data.call.schedule.kernel = GetParam().kernel;
+  GetParam().choose_kernel(data.call.schedule);
   Mirror mirror(GetParam().device);
   Attention call = mirror.attention(data.call);
   std::vector<Segment> segments(call.segments.begin(), call.segments.end());

@@ -10,29 +10,28 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// A barrier in shared memory. A phase ends when `arrivals` threads have arrived and all announced bytes have come.
-/// Waiters name the parity (0, 1, 0, ...) of the phase that they wait for; waiting for parity 1 on a fresh barrier
-/// returns at once, which is how the first pass over an empty ring works.
-struct Barrier {
-  std::uint64_t state;
+/// A barrier in shared memory, by its address. A phase ends when `arrivals` threads have arrived and all announced
+/// bytes have come. Waiters name the parity (0, 1, 0, ...) of the phase that they wait for; waiting for parity 1 on a
+/// fresh barrier returns at once, which is how the first pass over an empty ring works.
+struct BarrierAt {
+  std::uint32_t address;
 
-  __device__ void initialize(std::uint32_t arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state)), "r"(arrivals) : "memory");
+  __device__ void initialize(std::uint32_t arrivals) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals) : "memory");
   }
   /// `count` of the arrivals at once.
-  __device__ void arrive(std::uint32_t count = 1) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(count) : "memory");
+  __device__ void arrive(std::uint32_t count = 1) const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(count) : "memory");
   }
   /// Arrives and announces bytes that bulk copies will bring.
-  __device__ void arrive_expecting(std::uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
-                 : "memory");
+  __device__ void arrive_expecting(std::uint32_t bytes) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
   }
   /// Arrives when all cp.async of this thread so far have landed; one of the barrier's counted arrivals.
-  __device__ void arrive_after_async_copies() {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
+  __device__ void arrive_after_async_copies() const {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address) : "memory");
   }
-  __device__ void wait(std::uint32_t parity) {
+  __device__ void wait(std::uint32_t parity) const {
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
@@ -41,10 +40,22 @@ struct Barrier {
         "@done bra.uni DONE;\n"
         "bra.uni WAIT;\n"
         "DONE:\n"
-        "}" ::"r"(shared_address(&state)),
+        "}" ::"r"(address),
         "r"(parity)
         : "memory");
   }
+};
+
+/// The barrier itself.
+struct Barrier {
+  std::uint64_t state;
+
+  __device__ operator BarrierAt() { return {shared_address(&state)}; }
+  __device__ void initialize(std::uint32_t arrivals) { BarrierAt(*this).initialize(arrivals); }
+  __device__ void arrive(std::uint32_t count = 1) { BarrierAt(*this).arrive(count); }
+  __device__ void arrive_expecting(std::uint32_t bytes) { BarrierAt(*this).arrive_expecting(bytes); }
+  __device__ void arrive_after_async_copies() { BarrierAt(*this).arrive_after_async_copies(); }
+  __device__ void wait(std::uint32_t parity) { BarrierAt(*this).wait(parity); }
 };
 
 /// Makes initialised barriers known to the copy engine; once, before the block's first __syncthreads.
@@ -59,6 +70,22 @@ __device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.sha
 /// A barrier among `threads` threads of the block (a multiple of 32); id 0 is __syncthreads.
 __device__ inline void synchronize(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// The same; returns whether any of the threads votes yes.
+__device__ inline bool synchronize_or(int id, int threads, bool vote) {
+  std::uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred mine, any;\n"
+      "setp.ne.u32 mine, %3, 0;\n"
+      "barrier.cta.red.or.pred any, %1, %2, mine;\n"
+      "selp.u32 %0, 1, 0, any;\n"
+      "}"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(static_cast<std::uint32_t>(vote))
+      : "memory");
+  return any != 0;
 }
 
 /// Moves registers between warpgroups: every thread of the warpgroup owns exactly `registers` from here on.

@@ -39,6 +39,16 @@ __device__ inline void copy_box(std::uint32_t shared_destination, const CUtensor
       : "memory");
 }
 
+/// The same for four dimensions, its first element at (0, 0, row, plane).
+__device__ inline void copy_box(std::uint32_t shared_destination, const CUtensorMap& map, int row, int plane,
+                                BarrierAt full) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %3, %4}], "
+      "[%5];" ::"r"(shared_destination),
+      "l"(&map), "r"(0), "r"(row), "r"(plane), "r"(full.address)
+      : "memory");
+}
+
 /// A dimension of a tensor as the copy engine sees it: its size, the elements of a box, and the bytes between elements
 /// (a multiple of 16 below 2^40; ignored for the first dimension, which is packed).
 struct BoxDimension {

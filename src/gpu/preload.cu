@@ -1,6 +1,7 @@
 #include "gpu/preload.hpp"
 
 #include "attention/sm90/query_tiles.hpp"
+#include "attention/sm90/single_query.hpp"
 #include "device/backends.hpp"
 
 namespace raggedmla::gpu {
@@ -31,7 +32,10 @@ void preload(int device) {
   preload_attention();
   preload_merge();
 #if defined(RAGGEDMLA_WITH_SM90)
-  if (properties(device).compute_major == 9) sm90::preload();
+  if (properties(device).compute_major == 9) {
+    sm90::preload();
+    sm90::single_query::preload();
+  }
 #endif
 }
 

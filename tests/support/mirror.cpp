@@ -32,7 +32,11 @@ std::vector<Backend> attention_backends() {
   std::vector<Backend> backends{{"cpu", {}, Schedule::Kernel::cpu},
                                 {"gpu_automatic", gpu, Schedule::Kernel::automatic},
                                 {"gpu_portable", gpu, Schedule::Kernel::portable}};
-  if (gpu.type == DeviceType::cuda) backends.push_back({"gpu_sm90", gpu, Schedule::Kernel::sm90});
+  if (gpu.type == DeviceType::cuda) {
+    backends.push_back({"gpu_sm90", gpu, Schedule::Kernel::sm90});
+    backends.push_back({"gpu_sm90_disjoint", gpu, Schedule::Kernel::sm90, 0.0f});
+    backends.push_back({"gpu_sm90_shared", gpu, Schedule::Kernel::sm90, 1.0f});
+  }
   return backends;
 }
 
@@ -147,7 +151,7 @@ void Mirror::finish() {
 void run_attention(const Attention& host, const Backend& backend) {
   Mirror mirror(backend.device);
   Attention arguments = mirror.attention(host);
-  arguments.schedule.kernel = backend.kernel;
+  backend.choose_kernel(arguments.schedule);
   attention(arguments, mirror.workspace(attention_workspace_bytes(arguments)), mirror.stream());
   mirror.finish();
 }

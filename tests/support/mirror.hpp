@@ -16,6 +16,12 @@ struct Backend {
   std::string name;
   Device device;
   Schedule::Kernel kernel = Schedule::Kernel::automatic;
+  float expected_overlap = Schedule{}.expected_overlap;  // a hint that chooses among the kernels for a device
+
+  void choose_kernel(Schedule& schedule) const {
+    schedule.kernel = kernel;
+    schedule.expected_overlap = expected_overlap;
+  }
 };
 
 /// For operators without kernel choice: "cpu", and "cuda" or "hip" where a GPU is. GPU entries exist in every build, so

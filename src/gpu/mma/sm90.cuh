@@ -167,6 +167,12 @@ __device__ inline void load_fragments(std::uint32_t (&a)[4], std::uint32_t addre
                : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
                : "r"(address));
 }
+/// The same, each matrix transposed.
+__device__ inline void load_transposed_fragments(std::uint32_t (&a)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(address));
+}
 __device__ inline void store_fragments(std::uint32_t address, std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
                                        std::uint32_t a3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a0), "r"(a1),

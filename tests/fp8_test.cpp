@@ -74,6 +74,15 @@ TEST(Fp8, Landmarks) {
   EXPECT_EQ(std::bit_cast<std::uint32_t>(float_from_fp8(0x80, Fp8Encoding::ocp)), 0x80000000u);
 }
 
+TEST(Fp8, BothWaysToSpreadCodesAgree) {
+  using Decoder = gpu::Fp8Decoder<Fp8Encoding::ocp>;
+  for (std::uint32_t pair = 0; pair < 0x10000; ++pair) {
+    const std::uint32_t word = pair << 16 | (pair ^ 0xA55Au);
+    EXPECT_EQ(Decoder::spread<0>(word), Decoder::spread_in_parts<0>(word)) << word;
+    EXPECT_EQ(Decoder::spread<1>(word), Decoder::spread_in_parts<1>(word)) << word;
+  }
+}
+
 TEST(Fp8, AllCodesAgreeWithTheDefinition) {
   for (const Fp8Encoding encoding : {Fp8Encoding::ocp, Fp8Encoding::fnuz}) {
     for (int code = 0; code < 256; ++code) {

@@ -84,6 +84,17 @@ TEST(Schedule, ScratchFollowsTheBatchNotTheCapacity) {
   EXPECT_EQ(plan(64, 16, 8192).splits, plan(64, 16, 1 << 20).splits);
 }
 
+TEST(Schedule, QueriesShareTheBufferOfRaggedLists) {
+  for (const std::int64_t tokens : {1, 16, 64, 256}) {
+    for (const std::int64_t heads : {8, 16, 64, 128}) {
+      AttentionProblem ragged = call(tokens, heads, 640 * tokens);
+      ragged.segments[0].list.kind = ListKind::ragged;
+      EXPECT_EQ(gpu::plan_attention(ragged, {}, h200).splits, plan(tokens, heads, 640).splits)
+          << tokens << ", " << heads;
+    }
+  }
+}
+
 TEST(Schedule, BatchInvariantNeverDependsOnTheBatch) {
   Schedule schedule;
   schedule.batch_invariant = true;

@@ -7,7 +7,6 @@
 #include "attention/merge.hpp"
 #include "attention/portable.hpp"
 #include "attention/portable_kernel.cuh"
-#include "base/workspace.hpp"
 #include "gpu/preload.hpp"
 
 namespace raggedmla::gpu {
@@ -38,11 +37,6 @@ AttendKernel kernel_of(int tile) {
   return table[static_cast<std::size_t>(tile)];
 }
 
-DeviceLimits limits_of(const Properties& properties) {
-  return {properties.multiprocessors, properties.lanes, properties.shared_bytes_per_block,
-          properties.shared_bytes_per_multiprocessor, properties.compute_major};
-}
-
 /// Loads a kernel on its first use on a device, so that a call needs no preload().
 void require_loaded(int device, int tile) {
   static std::array<std::array<std::atomic<bool>, tile_count>, 64> loaded{};
@@ -54,32 +48,29 @@ void require_loaded(int device, int tile) {
 
 }  // namespace
 
+AttentionPlan portable::plan(const AttentionProblem& problem, const Schedule& schedule, int device) {
+  const Properties& found = require_device(device);
+  return plan_attention(problem, schedule,
+                        {found.multiprocessors, found.lanes, found.shared_bytes_per_block,
+                         found.shared_bytes_per_multiprocessor, found.compute_major});
+}
+
 std::size_t portable::workspace_bytes(const AttentionProblem& problem, const Schedule& schedule, int device) {
-  const AttentionPlan plan = plan_attention(problem, schedule, limits_of(require_device(device)));
-  return plan.splits > 1 ? workspace_bytes_for(plan.scratch_bytes) : 0;
+  return workspace_bytes_for_parts(plan(problem, schedule, device));
 }
 
 void portable::attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
                          Stream stream) {
-  const AttentionPlan plan = plan_attention(problem, schedule, limits_of(require_device(device)));
+  const AttentionPlan plan = portable::plan(problem, schedule, device);
   if (plan.blocks == 0) return;
   DeviceScope scope(device);
   require_loaded(device, plan.tile);
-  Partials partials;
-  if (plan.splits > 1) {
-    std::byte* scratch = workspace_scratch(workspace);
-    partials.out = reinterpret_cast<float*>(scratch + plan.partial_out);
-    partials.lse = reinterpret_cast<float*>(scratch + plan.partial_lse);
-    partials.max_logits = reinterpret_cast<float*>(scratch + plan.partial_max);
-    partials.counts = reinterpret_cast<std::int32_t*>(scratch + plan.part_counts);
-  }
+  const Partials partials = place_parts(plan, workspace);
   const unsigned threads = static_cast<unsigned>(plan.shape.warps * properties(device).lanes);
   launch(kernel_of(plan.tile), dim3(static_cast<unsigned>(plan.blocks)), dim3(threads),
          static_cast<std::size_t>(layout_of(plan.shape).bytes), stream, problem, partials,
          static_cast<int>(plan.head_groups), plan.splits);
-  if (plan.splits > 1) {
-    merge_parts(problem, plan.splits, partials.out, partials.lse, partials.max_logits, partials.counts, stream);
-  }
+  if (plan.splits > 1) merge_parts(problem, plan.splits, partials, stream);
 }
 
 void preload_attention() {

@@ -8,16 +8,18 @@
 //     P = exp2(S - m)    in the same registers, to shared memory as bf16
 //     O += P V           each warp: all heads x its 512 / warps channels, the accumulator never moves
 //
-// Two barriers a tile, one more where S is sliced by channels and one more for fp8, whose rows are decoded in place
-// once for all heads. The reference m of a head is raised only when a score exceeds it by more than 8 in base 2: P and
-// the sums grow a little instead, and the vote that decides it is part of the barrier that P needs anyway. Few warps
-// per tile, because shared memory binds: a tile is written once and read twice, and every further division of the heads
-// among warps reads it again. docs/kernels.md counts the bytes and says what was tried.
+// Two barriers a tile, one more where S is sliced by channels. fp8 rows are decoded in place, once for all heads, by
+// the warp that copied them. The reference m of a head is raised only when a score exceeds it by more than 8 in base 2:
+// P and the sums grow a little instead, and the vote that decides it is part of the barrier that P needs anyway. Few
+// warps per tile, because shared memory binds: a tile is written once and read twice, and every further division of the
+// heads among warps reads it again. docs/kernels.md counts the bytes and says what was tried.
 #pragma once
 
+#include "attention/merge.hpp"
 #include "attention/output.cuh"
 #include "attention/row_pipeline.cuh"
 #include "attention/schedule.hpp"
+#include "gpu/dependent_launch.cuh"
 #include "gpu/kernel_argument.cuh"
 #include "gpu/mma/mma.cuh"
 
@@ -25,14 +27,6 @@ namespace raggedmla::gpu {
 
 /// A rise of the running maximum (base 2) that P = exp2(S - m) absorbs without rescaling.
 constexpr float tolerated_rise = 8.0f;
-
-/// Where parts of split lists go: out [T, H, S, 512] f32 normalised, lse and maximum [T, H, S], number of parts [T].
-struct Partials {
-  float* out = nullptr;
-  float* lse = nullptr;
-  float* max_logits = nullptr;
-  std::int32_t* counts = nullptr;
-};
 
 /// What a block works on.
 struct Place {
@@ -63,6 +57,7 @@ class Block {
     if (place.split == 0 && place.first_head == 0 && place.splits > 1 && threadIdx.x == 0) {
       partials.counts[place.t] = parts;
     }
+    let_kernel_behind_start();  // the merge kernel
     if (place.split >= parts && place.split > 0) return;
 
 #pragma unroll
@@ -71,15 +66,17 @@ class Block {
       rows_.commit();
       rows_.land();
     }
+    rows_.fetch_second_batch();
     if constexpr (shape.q_in_registers) take_queries(queries, place);
     for (int tile = 0; tile < rows_.tiles(); ++tile) {
       rows_.wait();
+      const bool encoded = rows_.store_kind(tile) != StoreKind::bf16;
+      if (encoded) {
+        if (tile == 0) __syncthreads();
+        rows_.dequantise(tile);
+      }
       __syncthreads();  // the tile is there; the stage and the ring entry of the tile before are free
       rows_.resolve_ahead(tile);
-      if (rows_.store_kind(tile) != StoreKind::bf16) {
-        rows_.dequantise(tile);
-        __syncthreads();
-      }
       if constexpr (shape.mask_again) {
         rows_.mask(tile);
         __syncthreads();

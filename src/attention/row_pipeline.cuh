@@ -9,20 +9,13 @@
 // by one thread, for all heads.
 #pragma once
 
-#include "attention/problem.hpp"
+#include "attention/list_parts.cuh"
 #include "attention/schedule.hpp"
 #include "gpu/async_copy.cuh"
 #include "gpu/fp8.cuh"
 #include "gpu/warp.cuh"
 
 namespace raggedmla::gpu {
-
-/// Entries [begin, end) of a segment's span: what one block walks of it.
-struct ListPart {
-  RowSpan span;
-  std::int64_t begin = 0, end = 0;
-};
-static_assert(sizeof(ListPart) == 40);
 
 template <TileShape shape>
 class RowPipeline {
@@ -38,38 +31,21 @@ class RowPipeline {
   __device__ int begin(std::int64_t t, int split, int splits) {
     ListPart* parts = at<ListPart>(layout.parts);
     if (warp_index() == 0) {
-      const int lane = lane_index();
-      ListPart part;
-      if (lane < problem_.segment_count) {
-        const SegmentProblem& segment = problem_.segments[lane];
-        part.span = segment.list.span(t, segment.store.rows);
-      }
-      std::int64_t before = 0, total = 0;
-#pragma unroll
-      for (int s = 0; s < AttentionProblem::max_segments; ++s) {
-        const std::int64_t length = shuffle(part.span.length, s);
-        if (s < lane) before += length;
-        total += length;
-      }
-      const std::int64_t length = part_length(total, splits, shape.rows);
-      const std::int64_t first = split * length - before;
-      part.begin = clamp_index(first, 0, part.span.length);
-      part.end = clamp_index(first + length, 0, part.span.length);
-      if (lane < AttentionProblem::max_segments) parts[lane] = part;
-      if (lane == 0) *at<int>(layout.factors) = static_cast<int>((total + length - 1) / length);
+      const int count = cut_lists(problem_, t, split, splits, shape.rows, parts);
+      if (lane_index() == 0) *at<int>(layout.factors) = count;
     }
     __syncthreads();
     const int part_count = *at<int>(layout.factors);
-    tiles_ = 0;
-    for (int s = 0; s < problem_.segment_count; ++s) {
-      tiles_ += static_cast<int>((parts[s].end - parts[s].begin + shape.rows - 1) / shape.rows);
-    }
+    tiles_ = tiles_of(parts, problem_.segment_count, shape.rows);
     left_ = static_cast<int>(parts[0].end - parts[0].begin);
     fetch();
     resolve(0);
-    if (!shape.fetch_late) fetch();
     __syncthreads();
     return part_count;
+  }
+  /// Once the first tiles' copies are under way.
+  __device__ void fetch_second_batch() {
+    if (!shape.fetch_late) fetch();
   }
 
   __device__ int tiles() const { return tiles_; }
@@ -133,7 +109,8 @@ class RowPipeline {
   __device__ void wait() { copies_.template wait<shape.stages - 2>(); }
   __device__ void wait_all() { copies_.template wait<0>(); }
 
-  /// Decodes an fp8 tile in place. The caller puts a barrier before the next use of the tile.
+  /// Decodes an fp8 tile in place: each warp the rows whose copies it started and has waited for. The caller puts a
+  /// barrier before the next use of the tile, and before the first tile's one, for scale records, which others copied.
   __device__ void dequantise(int tile) {
     if (store_kind(tile) == StoreKind::fp8_ocp) {
       decode_rows<Fp8Encoding::ocp>(tile);
@@ -151,13 +128,13 @@ class RowPipeline {
 
  private:
   static constexpr int fp8_chunks = v4_row.data_bytes / 16;
-  static constexpr int decode_rows_at_once = 2;
   static constexpr int copies_per_thread = shape.rows * row_tile::chunks / threads;
   static constexpr int rows_of_warp = shape.rows / shape.warps;
   // The rows of a batch are divided among the warps, whole tiles to one or several neighbouring warps.
   static constexpr int warps_of_tile = shape.rows > warp_lanes ? shape.rows / warp_lanes : 1;
   static constexpr int batch_tiles = gpu::batch_tiles(shape);
   static_assert(ring_tiles(shape) == batch_tiles + shape.stages && shape.stages <= batch_tiles);
+  static_assert(rows_of_warp % 2 == 0);  // decode_rows
 
   __device__ bool batch_begins(int tile) const { return tile % batch_tiles == 0 && tile < tiles_; }
 
@@ -260,36 +237,48 @@ class RowPipeline {
     }
   }
 
-  /// A lane turns 16 codes of a row, from the row's last 576 bytes, into two 16-byte chunks; a warp takes whole rows,
-  /// and has read all codes of a row before it overwrites them.
+  /// A lane turns 16 codes of a row, from the row's last 576 bytes, into two 16-byte chunks; a warp takes the rows that
+  /// it copied, two at a time, and has read all codes of both before it overwrites them. Of the two rows, lanes 4 to 7
+  /// of every eight take the second one first: so eight lanes at a time reach all banks.
   template <Fp8Encoding encoding>
   __device__ void decode_rows(int tile) {
+    using Decoder = Fp8Decoder<encoding>;
     constexpr int lanes_of_row = v4_row.nope_width / 16;
     constexpr int first_code_chunk = row_tile::chunks - fp8_chunks;
-    const SharedAddress scales = stages_ + layout.scales + tile % ring * shape.rows * 8;
     const int lane = lane_index() < lanes_of_row ? lane_index() : 0;  // the lanes behind repeat what the first one does
-    const int late = lane >> 2 & 1;  // which chunk is stored second: 8 lanes at a time reach all banks
-    const int first = warp_index() * rows_of_warp;
+    const int late = lane >> 2 & 1;
+    const SharedAddress rows = stage(tile) + first_row() * row_tile::row_bytes;
+    const SharedAddress from = rows + row_tile::offset(late, first_code_chunk + lane);
+    const SharedAddress to = rows + row_tile::offset(late, 2 * lane);
+    const int other = late ? -row_tile::row_bytes : row_tile::row_bytes;
+    SharedAddress scales = stages_ + layout.scales + (tile % ring * shape.rows + first_row() + late) * 8 + lane / 4;
+    sync_warp();  // the copies of all lanes are there
 #pragma unroll 1
-    for (int batch = first; batch < first + rows_of_warp; batch += decode_rows_at_once) {
-      Words<4> codes[decode_rows_at_once];
-      std::uint8_t scale[decode_rows_at_once];
-#pragma unroll
-      for (int r = 0; r < decode_rows_at_once; ++r) {
-        const int row = batch + r;
-        codes[r] = load_shared<Words<4>>(stage(tile) + row_tile::offset(row, first_code_chunk + lane));
-        scale[r] = load_shared<std::uint8_t>(scales + row * 8 + lane / 4);
-      }
+    for (int i = 0; i < rows_of_warp; i += 2, scales += 16) {
+      Words<4> codes[2];
+      codes[0] = load_shared<Words<4>>(row_tile::next_row(from, i));
+      codes[1] = load_shared<Words<4>>((row_tile::next_row(from, i) ^ 16u) + other);
+      std::uint8_t scale[2];
+      scale[0] = load_shared<std::uint8_t>(scales);
+      scale[1] = load_shared<std::uint8_t>(scales + (late ? -8 : 8));
       sync_warp();
+      const bool plain = Decoder::are_plain(codes[0].w, scale[0]) && Decoder::are_plain(codes[1].w, scale[1]);
+      const auto decode_row = [&](int r, auto decode_word) {
+        std::uint32_t out[4][2];
 #pragma unroll
-      for (int r = 0; r < decode_rows_at_once; ++r) {
-        std::uint32_t decoded[4][2];
-        Fp8Decoder<encoding>::template decode<4>(codes[r].w, scale[r], decoded);
-        const Words<4> low{decoded[0][0], decoded[0][1], decoded[1][0], decoded[1][1]};
-        const Words<4> high{decoded[2][0], decoded[2][1], decoded[3][0], decoded[3][1]};
-        const SharedAddress place = stage(tile) + row_tile::offset(batch + r, 2 * lane);
-        store_shared(place ^ (late ? 16u : 0u), late ? high : low);
-        store_shared(place ^ (late ? 0u : 16u), late ? low : high);
+        for (int word = 0; word < 4; ++word) decode_word(codes[r].w[word], out[word]);
+        const SharedAddress place = r == 0 ? row_tile::next_row(to, i) : (row_tile::next_row(to, i) ^ 16u) + other;
+        store_shared(place, Words<4>{{out[0][0], out[0][1], out[1][0], out[1][1]}});
+        store_shared(place ^ 16u, Words<4>{{out[2][0], out[2][1], out[3][0], out[3][1]}});
+      };
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (plain) {
+          const std::uint32_t factor = Decoder::factor(scale[r]);
+          decode_row(r, [&](std::uint32_t word, auto& out) { Decoder::decode_plain(word, factor, out); });
+        } else {
+          decode_row(r, [&](std::uint32_t word, auto& out) { Decoder::decode_careful(word, scale[r], out); });
+        }
       }
     }
   }

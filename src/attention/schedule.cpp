@@ -76,20 +76,41 @@ std::size_t scratch_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t 
   return static_cast<std::size_t>(tokens * heads * splits) * (512 + 2) * 4;
 }
 
-/// The number of parts with the least estimated time: waves of blocks times the rows that a block walks. Starting a
-/// block costs about as much as 64 rows, the merge kernel as much as 96.
+/// Entries that a query's lists hold together if all are filled alike: what the plan assumes, for the device alone
+/// knows the lengths. A buffer of ragged lists is shared by all queries.
+std::int64_t usual_list(const AttentionProblem& problem) {
+  std::int64_t sum = longest_list(problem);
+  for (int s = 0; s < problem.segment_count; ++s) {
+    const RowList& list = problem.segments[s].list;
+    if (list.kind == ListKind::ragged) sum -= list.capacity - ceil_divide(list.capacity, problem.tokens);
+  }
+  return std::clamp<std::int64_t>(sum, 1, 2048);
+}
+
+/// What `splits` parts cost, in percent of the time that a lone block takes for a row; measured on an H200. Blocks that
+/// share a multiprocessor slow each other down.
+std::int64_t cost_of(const AttentionProblem& problem, const AttentionPlan& plan, std::int64_t rows, std::int64_t splits,
+                     std::int64_t resident, const DeviceLimits& device) {
+  constexpr std::int64_t start = 15000, later_start = 7500, merge = 1600;
+  constexpr std::int64_t row_of[] = {0, 100, 144, 195};  // by blocks on a multiprocessor
+  const std::int64_t blocks = ceil_divide(problem.tokens * plan.head_groups * splits, device.multiprocessors);
+  const std::int64_t waves = ceil_divide(blocks, resident), last = blocks - (waves - 1) * resident;
+  return start + (waves - 1) * (later_start + rows * row_of[resident]) + rows * row_of[last] + (splits > 1 ? merge : 0);
+}
+
+/// The number of parts with the least estimated time.
 int choose_splits(const AttentionProblem& problem, const AttentionPlan& plan, int bytes, const DeviceLimits& device) {
   const std::int64_t units = problem.tokens * plan.head_groups;
-  const std::int64_t slots = std::int64_t{device.multiprocessors} * resident_blocks(plan.shape, bytes, device);
-  const std::int64_t longest = std::max<std::int64_t>(longest_list(problem), 1);
-  const std::int64_t usual = std::min<std::int64_t>(longest, 2048);  // the device alone knows the lengths
+  const std::int64_t resident = resident_blocks(plan.shape, bytes, device);
+  const std::int64_t slots = std::int64_t{device.multiprocessors} * resident;
+  const std::int64_t usual = usual_list(problem);
   const std::int64_t most = std::min(most_splits, ceil_divide(usual, shortest_part));  // more make no part shorter
   std::int64_t best = 1, best_cost = 0;
   for (std::int64_t splits = 1; splits <= most; ++splits) {
     if (splits > 1 && (splits - 1) * units >= 2 * slots) break;
     if (splits > 1 && scratch_bytes(problem.tokens, problem.heads, splits) > most_scratch) break;
     const std::int64_t rows = std::min(usual, part_length(usual, splits, plan.shape.rows));
-    const std::int64_t cost = ceil_divide(units * splits, slots) * (rows + 64) + (splits > 1 ? 96 : 0);
+    const std::int64_t cost = cost_of(problem, plan, rows, splits, resident, device);
     if (splits == 1 || cost < best_cost) {
       best = splits;
       best_cost = cost;

@@ -4,8 +4,7 @@
 // too small, subnormal codes included, since both formats continue below their smallest exponent in the same way. One
 // multiplication by 2^120 * 2^(scale byte - 127) then finishes the job:
 //
-//     magnitudes  c3 c2 c1 c0  ->  00 c1 00 c0  * 16 }  + ->  bf16x2 * bf16x2 factors (rounds once)
-//     signs       c3 c2 c1 c0  ->  c1 00 c0 00       }
+//     c3 c2 c1 c0  ->  two bytes, sign-extended to 16 bits  ->  * 16, mask  ->  bf16x2 * bf16x2 factors (rounds once)
 //
 // That holds while the factor is a normal bf16 number and the product needs no rounding (scale bytes 4 to 134: groups
 // whose largest magnitude lies between 2^-115 and 57344), and while no code is NaN. Anything else takes the careful
@@ -37,6 +36,21 @@ RAGGEDMLA_HOST_DEVICE inline std::uint32_t permute_bytes(std::uint32_t low, std:
     result |= static_cast<std::uint32_t>(bytes >> (8 * (selector >> (4 * i) & 7)) & 0xFF) << (8 * i);
   }
   return result;
+#endif
+}
+
+/// Bytes (0, 1) or (2, 3) as two signed 16-bit numbers.
+template <int pair>
+RAGGEDMLA_HOST_DEVICE std::uint32_t extend_bytes(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t extended;  // nibbles from 8 on: a byte full of the sign of byte - 8
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(extended) : "r"(word), "n"(pair == 0 ? 0x9180 : 0xB3A2));
+  return extended;
+#else
+  const auto extend = [word](int byte) {
+    return static_cast<std::uint32_t>(static_cast<std::int8_t>(word >> (8 * byte))) & 0xFFFFu;
+  };
+  return extend(2 * pair + 1) << 16 | extend(2 * pair);
 #endif
 }
 
@@ -112,21 +126,30 @@ struct Fp8Decoder {
     return scale_byte * 0x00800080u + bias_exponent * 0x00800080u;
   }
 
-  /// Collects whether any of many codes is NaN, for one test at the end: three instructions for four codes.
-  /// Start with 0.
+  /// Collects whether any of many codes is NaN, for one test at the end: two instructions for four codes. Start with 0.
+  /// May see a NaN beside one that is there, or (fnuz) beside a zero: the careful path is right for all codes.
   RAGGEDMLA_HOST_DEVICE static std::uint32_t watch_nan(std::uint32_t seen, std::uint32_t codes) {
     if constexpr (encoding == Fp8Encoding::ocp) {
-      return seen | ((codes & 0x7F7F7F7Fu) + 0x01010101u);  // a carry into bit 7: all seven bits below are set
+      return seen | ((codes + 0x01010101u) ^ codes);  // the sign changes: all seven bits below are set
     } else {
-      return seen | (codes & ~((codes & 0x7F7F7F7Fu) + 0x7F7F7F7Fu));  // the sign without a carry: 0x80
+      return seen | (~(codes - 0x01010101u) & codes);  // the sign is set and does not survive: 0x80
     }
   }
   RAGGEDMLA_HOST_DEVICE static bool nan_seen(std::uint32_t seen) { return (seen & 0x80808080u) != 0; }
 
-  /// Codes (0, 1) or (2, 3) of a word as bf16 numbers without their bias. Magnitudes and signs travel apart and meet in
-  /// a multiply-add, which leaves the logic unit, the busiest here, a quarter less to do than shifting and masking.
+  /// Codes (0, 1) or (2, 3) of a word as bf16 numbers without their bias: bytes to 16 bits with their sign, four bits
+  /// up, and away with the copies of the sign that stand in the exponent's place and below the other half.
   template <int pair>
   RAGGEDMLA_HOST_DEVICE static std::uint32_t spread(std::uint32_t codes) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    return spread_in_parts<pair>(codes);
+#else
+    return extend_bytes<pair>(codes) * 16 & 0x87F087F0u;
+#endif
+  }
+  /// The same where no instruction extends the sign of any byte: magnitudes and signs travel apart.
+  template <int pair>
+  RAGGEDMLA_HOST_DEVICE static std::uint32_t spread_in_parts(std::uint32_t codes) {
     const std::uint32_t magnitudes = permute_bytes(codes & 0x7F7F7F7Fu, 0, pair == 0 ? 0x4140 : 0x4342);
     const std::uint32_t signs = permute_bytes(codes & 0x80808080u, 0, pair == 0 ? 0x1404 : 0x3424);
     return magnitudes * 16 + signs;
@@ -146,13 +169,19 @@ struct Fp8Decoder {
     out[1] = careful_pair(spread<1>(codes), scale * 0x00010001u);
   }
 
+  /// Whether decode_plain does for `words * 4` codes of one group.
+  template <int words>
+  RAGGEDMLA_HOST_DEVICE static bool are_plain(const std::uint32_t (&codes)[words], std::uint8_t scale_byte) {
+    std::uint32_t seen = 0;
+    for (int i = 0; i < words; ++i) seen = watch_nan(seen, codes[i]);
+    return is_plain(scale_byte) && !nan_seen(seen);
+  }
+
   /// `words * 4` codes of one group, the usual call: one test for all of them.
   template <int words>
   RAGGEDMLA_HOST_DEVICE static void decode(const std::uint32_t (&codes)[words], std::uint8_t scale_byte,
                                            std::uint32_t (&out)[words][2]) {
-    std::uint32_t seen = 0;
-    for (int i = 0; i < words; ++i) seen = watch_nan(seen, codes[i]);
-    if (is_plain(scale_byte) && !nan_seen(seen)) {
+    if (are_plain(codes, scale_byte)) {
       const std::uint32_t scale = factor(scale_byte);
       for (int i = 0; i < words; ++i) decode_plain(codes[i], scale, out[i]);
     } else {

@@ -106,6 +106,29 @@ const Properties& require_device(int device) {
   return found;
 }
 
+Status launch_dependent_kernel(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
+                               NativeStream stream) {
+#if defined(RAGGEDMLA_WITH_SM90)
+  // Only where the kernel is certainly the one compiled for sm_90: code made from older PTX does not wait.
+  int device = 0;
+  if (const Status status = get_device(&device); status != success) return status;
+  if (properties(device).compute_major == 9) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return cudaLaunchKernelExC(&config, kernel, arguments);
+  }
+#endif
+  return launch_kernel(kernel, grid, block, arguments, shared_bytes, stream);
+}
+
 void throw_device_error(Status status, const char* call, const char* file, int line) {
   std::string message =
       std::string(call) + " failed: " + status_text(status) + " (" + file + ":" + std::to_string(line) + ")";

@@ -79,17 +79,37 @@ class DeviceScope {
 
 inline NativeStream native(Stream stream) { return static_cast<NativeStream>(stream.handle); }
 
-/// Enqueues `kernel(arguments...)`. Nothing is launched for an empty grid.
-template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Stream stream,
-            const Arguments&... arguments) {
+/// As launch_kernel, but the kernel may take its place before the one in front of it has ended, where device and build
+/// can do that.
+Status launch_dependent_kernel(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
+                               NativeStream stream);
+
+namespace detail {
+template <class Launch, class... Parameters, class... Arguments>
+void launch_with(Launch launch, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                 Stream stream, const Arguments&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   [&](Parameters... copies) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&copies))...};
     RAGGEDMLA_GPU_CHECK(
-        launch_kernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes, native(stream)));
+        launch(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes, native(stream)));
   }(arguments...);
+}
+}  // namespace detail
+
+/// Enqueues `kernel(arguments...)`. Nothing is launched for an empty grid.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Stream stream,
+            const Arguments&... arguments) {
+  detail::launch_with(launch_kernel, kernel, grid, block, shared_bytes, stream, arguments...);
+}
+
+/// The same for a kernel that calls wait_for_kernel_in_front() (dependent_launch.cuh) before anything else.
+template <class... Parameters, class... Arguments>
+void launch_dependent(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Stream stream,
+                      const Arguments&... arguments) {
+  detail::launch_with(launch_dependent_kernel, kernel, grid, block, shared_bytes, stream, arguments...);
 }
 
 /// Properties that schedules need, read once per device.

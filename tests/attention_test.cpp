@@ -68,6 +68,33 @@ const std::vector<AttentionCase>& cases() {
       t.push_back(
           {"heads_" + std::to_string(h), 2, h, {{flat, dense, 37, 128}, {fp8_ocp, range_table, 9, 128}}, Sink::normal});
     }
+    // More than 32 heads over fp8 pages alone.
+    t.push_back({"fp8_heads", 5, 48, {{fp8_ocp, ragged, 300, 900}, {fp8_fnuz, range_table, 60, 90, 2}}, Sink::normal});
+    t.push_back({"fp8_heads_segments",
+                 3,
+                 64,
+                 {{fp8_ocp, dense, 33}, {fp8_fnuz, ragged, 0}, {fp8_ocp, ragged, 70}, {fp8_fnuz, dense_lengths, 100}},
+                 Sink::normal});
+    t.push_back({"fp8_heads_invalid", 5, 64, {{fp8_ocp, dense, 250, 640, 64, false, 0.5}}, Sink::infinities});
+    t.push_back({"fp8_heads_nothing_valid", 3, 64, {{fp8_ocp, dense, 65, 200, 64, false, 1.0}}, Sink::normal});
+    t.push_back({"fp8_heads_rope", 5, 33, {{fp8_ocp, dense_lengths, 200, 700}}, Sink::normal, false, true});
+    t.push_back({"fp8_heads_strided", 5, 65, {{fp8_ocp, ragged, 200, 700}}, Sink::normal, false, true, true});
+    t.push_back({"fp8_heads_f32", 5, 130, {{fp8_ocp, ragged, 90, 700, 7}}, Sink::infinities, true, true});
+    t.push_back({"fp8_heads_many", 150, 64, {{fp8_ocp, range_ring, 128, 1024}, {fp8_ocp, dense, 70}}, Sink::normal});
+    for (const std::int64_t k : {1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 192, 193, 257, 640, 1153}) {
+      t.push_back({"length_fp8_heads_" + std::to_string(k), 2, 64, {{fp8_ocp, ragged, k, 1500}}, Sink::normal});
+    }
+    for (const int splits : {1, 2, 3, 8, 32}) {
+      t.push_back({"splits_fp8_heads_" + std::to_string(splits),
+                   3,
+                   96,
+                   {{fp8_ocp, ragged, 700, 1500}, {fp8_fnuz, dense_lengths, 333}},
+                   Sink::normal,
+                   splits % 2 == 0,
+                   true,
+                   false,
+                   splits});
+    }
     for (const int splits : {1, 2, 3, 7, 8, 32}) {
       t.push_back({"splits_" + std::to_string(splits),
                    4,

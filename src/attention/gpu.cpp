@@ -3,6 +3,7 @@
 
 #include "attention/backends.hpp"
 #include "attention/portable.hpp"
+#include "attention/sm90/fp8_heads.hpp"
 #include "attention/sm90/query_tiles.hpp"
 #include "attention/sm90/single_query.hpp"
 #include "device/backends.hpp"
@@ -18,12 +19,13 @@ constexpr bool with_sm90 = true;
 constexpr bool with_sm90 = false;
 #endif
 
-enum class Choice { portable, query_tiles, single_query };
+enum class Choice { portable, query_tiles, single_query, fp8_heads };
 
 bool takes(Choice choice, const AttentionProblem& problem, const Schedule& schedule) {
   if constexpr (with_sm90) {
     if (choice == Choice::query_tiles) return sm90::takes(problem, schedule);
     if (choice == Choice::single_query) return sm90::single_query::takes(problem, schedule);
+    if (choice == Choice::fp8_heads) return sm90::fp8_heads::takes(problem);
   }
   return choice == Choice::portable;
 }
@@ -42,9 +44,9 @@ Choice choose(const AttentionProblem& problem, const Schedule& schedule, int dev
   const Properties& properties = require_device(device);
   if (schedule.kernel == Kernel::portable) return Choice::portable;
   if (with_sm90 && properties.compute_major == 9) {
-    Choice order[] = {Choice::query_tiles, Choice::single_query};  // the better one first
+    Choice order[] = {Choice::fp8_heads, Choice::query_tiles, Choice::single_query};  // the better one first
     if constexpr (with_sm90) {
-      if (sm90::single_query::suits(problem, schedule)) std::swap(order[0], order[1]);
+      if (sm90::single_query::suits(problem, schedule)) std::swap(order[1], order[2]);
     }
     for (const Choice choice : order) {
       if (!takes(choice, problem, schedule)) continue;
@@ -66,6 +68,9 @@ std::size_t attention_workspace_bytes(const AttentionProblem& problem, const Sch
       if constexpr (with_sm90) return sm90::workspace_bytes(problem, schedule);
       [[fallthrough]];
     case Choice::single_query: return 0;
+    case Choice::fp8_heads:
+      if constexpr (with_sm90) return sm90::fp8_heads::workspace_bytes(problem, schedule, device);
+      [[fallthrough]];
     case Choice::portable: break;
   }
   return portable::workspace_bytes(problem, schedule, device);
@@ -79,6 +84,9 @@ void attention(const AttentionProblem& problem, const Schedule& schedule, int de
       [[fallthrough]];
     case Choice::single_query:
       if constexpr (with_sm90) return sm90::single_query::attention(problem, device, stream);
+      [[fallthrough]];
+    case Choice::fp8_heads:
+      if constexpr (with_sm90) return sm90::fp8_heads::attention(problem, schedule, device, workspace, stream);
       [[fallthrough]];
     case Choice::portable: break;
   }

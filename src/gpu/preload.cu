@@ -1,5 +1,6 @@
 #include "gpu/preload.hpp"
 
+#include "attention/sm90/fp8_heads.hpp"
 #include "attention/sm90/query_tiles.hpp"
 #include "attention/sm90/single_query.hpp"
 #include "device/backends.hpp"
@@ -35,6 +36,7 @@ void preload(int device) {
   if (properties(device).compute_major == 9) {
     sm90::preload();
     sm90::single_query::preload();
+    sm90::fp8_heads::preload();
   }
 #endif
 }

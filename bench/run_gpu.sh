@@ -8,7 +8,9 @@ build=$1 out=$2 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$out"
 cli=$build/tools/raggedmla/raggedmla tests=$build/tests/raggedmla_tests
 golden=${RAGGEDMLA_GOLDEN:-$root/../shared/golden} layers=${RAGGEDMLA_GOLDEN_LAYER:-$root/../shared/golden-layer}
-small='Cases/AttentionTable.*gpu*fp8*:Cases/AttentionTable.*gpu*ranges:Cases/AttentionTable.*gpu*splits_3:*RowList*cuda*small*'
+# What sanitizers run: small cases of every operator.
+lists='Backends/RowLists.*cuda:Cases/BuildRaggedTable.*cuda_?x*:Cases/BuildRaggedTable.*cuda_*_?:Cases/TranslateTopkTable.*cuda*:Cases/WindowRowsTable.*cuda*:Cases/CompressedRowsTable.*cuda*:Cases/CombineTable.*cuda*:Cases/CopyToGraphBuffersTable.*cuda*:KvCacheRead.*cuda:KvCacheWrite.*cuda'
+large='*5000*:*70000*:*262144*:*300000*:*PoolBeyond*:*GoldenFiles*:*ManyRows*'
 
 # run NAME LIMIT COMMAND...: output to OUT/NAME.txt, its last lines here.
 run() {
@@ -20,15 +22,31 @@ run() {
   tail -n "${lines:-4}" "$out/$name.txt"
 }
 
+# sanitize NAME TOOL FILTER: the tests of FILTER under a tool of compute-sanitizer, in shards side by side.
+sanitize() {
+  local name=$1 tool=$2 filter=$3 shard start=$SECONDS
+  for shard in 0 1 2 3 4 5 6 7; do
+    GTEST_TOTAL_SHARDS=8 GTEST_SHARD_INDEX=$shard OMP_NUM_THREADS=2 timeout 70 \
+      compute-sanitizer --tool "$tool" --print-limit 3 "$tests" --gtest_brief=1 --gtest_filter="$filter" > "$out/$name.$shard" 2>&1 &
+  done
+  wait
+  cat "$out/$name".[0-7] > "$out/$name.txt" && rm "$out/$name".[0-7]
+  echo "==== $name: $((SECONDS - start)) s, $(grep -c 'PASSED' "$out/$name.txt") of 8 shards came to their end"
+  grep -h -e SUMMARY -e 'FAILED  ]' "$out/$name.txt" | sort | uniq -c
+}
+
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$out/card.txt"
 run tests 120 "$tests" --gtest_brief=1
 [ -d "$golden" ] && run verify-golden 30 "$cli" verify "$golden" --device cuda
 [ -d "$layers" ] && run verify-layers 30 "$cli" verify "$layers" --device cuda
 run bench 200 "$cli" bench --device cuda --json
 cp "$out/bench.txt" "$out/bench.json"
-for tool in memcheck racecheck synccheck; do
-  run "$tool" 60 compute-sanitizer --tool "$tool" "$tests" --gtest_brief=1 --gtest_filter="$small"
-done
+attention() { echo "Cases/AttentionTable.*$1*fp8*:Cases/AttentionTable.*$1*ranges:Cases/AttentionTable.*$1*splits_3"; }
+sanitize memcheck memcheck "$lists:$(attention gpu_)-$large"
+sanitize synccheck synccheck "$lists:$(attention gpu_)-$large"
+sanitize racecheck racecheck "$lists:$(attention gpu_portable)-$large"
+# Not a verdict: racecheck does not know that transaction barriers order the stores of these kernels.
+sanitize racecheck-sm90 racecheck "$(attention gpu_sm90)"
 if python3 -c 'import torch, triton' 2> /dev/null; then
   lines=40 run triton-peers 90 python3 "$root/bench/peers/triton_ragged.py" --json "$out/triton-peers.json"
   if python3 -c 'import raggedmla' 2> /dev/null; then

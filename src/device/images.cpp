@@ -1,5 +1,6 @@
 #include "device/images.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace raggedmla {

@@ -1,6 +1,7 @@
 #include "io/generator.hpp"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <cstring>
 #include <functional>

@@ -2,6 +2,7 @@
 // is host memory, streams do not exist, and a launch is handed to whoever has set a launcher (run.py). Loaded before
 // libamdhip64, whose functions it replaces.
 #include <hip/hip_runtime_api.h>
+#include <cstdint>
 
 #include <cstdlib>
 #include <cstring>

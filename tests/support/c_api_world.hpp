@@ -1,6 +1,7 @@
 // A small problem with the operands of every operator, for comparing the C ABI with the C++ API.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>

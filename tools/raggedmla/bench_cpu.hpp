@@ -1,6 +1,7 @@
 // Attention on the CPU at the model's shapes: small enough for a minute or two on a few cores.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>

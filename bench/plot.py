@@ -53,14 +53,16 @@ def plot_roofline(document, path):
     copy = document["ceilings"]["copy_bytes_per_second"]
     matrix = document["ceilings"]["matrix_flops_per_second"]
     figure, axes = plt.subplots(figsize=(8, 5))
+    intensities = []
     for suite, marker in (("prefill", "o"), ("decode", "^")):
         rows = [r for r in document["results"] if r["suite"] == suite and r["variant"] == "automatic" and r["flops"] > 0]
         # Operations per byte that must leave device memory: each distinct row, query and output once.
         intensity = [r["flops"] / (r["copy_floor"] * 1e-6 * copy) for r in rows]
         rate = [r["flops"] / r["microseconds"] / 1e6 for r in rows]
+        intensities += intensity
         axes.scatter(intensity, rate, marker=marker, s=18, label=suite)
-    limits = axes.get_xlim()
-    grid = [limits[0] * (limits[1] / limits[0]) ** (i / 200) if limits[0] > 0 else (i + 1) * limits[1] / 200 for i in range(201)]
+    low, high = min(intensities) / 2, max(intensities) * 2
+    grid = [low * (high / low) ** (i / 200) for i in range(201)]
     roof = [min(matrix or float("inf"), copy * x) / 1e12 for x in grid]
     axes.loglog(grid, roof, color="black", linewidth=1, label="copy and matrix ceilings")
     axes.set_xlabel("FLOP per byte of distinct data")

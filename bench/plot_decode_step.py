@@ -35,7 +35,11 @@ def draw(axis, events, until_us):
             continue
         base = 0.05 if lane == "device" else 1.05
         axis.broken_barh([(start, duration)], (base, 0.8), color=COLORS[kind(lane, name)], linewidth=0)
-    busy = sum(min(e[3], until_us - e[2]) for e in events if e[0] == "device" and e[2] < until_us)
+    # Kernels overlap where one starts before its predecessor has ended.
+    busy, covered_until = 0.0, 0.0
+    for start, end in sorted((e[2], min(e[2] + e[3], until_us)) for e in events if e[0] == "device"):
+        busy += max(0.0, end - max(start, covered_until))
+        covered_until = max(covered_until, end)
     axis.set_yticks([0.45, 1.45], [f"device\n({100 * busy / until_us:.0f} % busy)", "host"])
     axis.set_ylim(0, 2)
     axis.set_xlim(0, until_us)

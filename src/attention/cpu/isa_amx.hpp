@@ -11,12 +11,14 @@
 namespace raggedmla::cpu {
 namespace {
 
-struct Amx : Avx512Bf16 {
+struct TileSizes : Avx512Bf16 {
   static constexpr int tiles = 8;
   static constexpr int side = 16;        // rows of a tile, and columns of sums
   static constexpr int tile_bytes = 64;  // of a row
+};
 
 #if defined(__AMX_BF16__)
+struct MatrixUnit : TileSizes {
   /// Before a thread's first use of tiles: the first `count` tiles have `rows` rows, the others all.
   static void configure(int count, int rows) {
     struct alignas(64) {
@@ -51,7 +53,10 @@ struct Amx : Avx512Bf16 {
   static void multiply_add_tiles() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sum), "i"(a), "i"(b));
   }
+};
+using Tiles = MatrixUnit;
 #else
+struct EmulatedTiles : TileSizes {
   struct Tile {
     int rows;
     alignas(64) std::uint8_t bytes[side][tile_bytes];
@@ -95,8 +100,11 @@ struct Amx : Avx512Bf16 {
       store(sums, row);
     }
   }
+};
+using Tiles = EmulatedTiles;
 #endif
 
+struct Amx : Tiles {
   /// Row i becomes column i.
   static void transpose(Vector (&v)[16]) {
     const auto quarters = []<int chosen>(Vector a, Vector b) { return _mm512_shuffle_f32x4(a, b, chosen); };

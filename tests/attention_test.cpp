@@ -80,7 +80,7 @@ const std::vector<AttentionCase>& cases() {
     t.push_back({"fp8_heads_rope", 5, 33, {{fp8_ocp, dense_lengths, 200, 700}}, Sink::normal, false, true});
     t.push_back({"fp8_heads_strided", 5, 65, {{fp8_ocp, ragged, 200, 700}}, Sink::normal, false, true, true});
     t.push_back({"fp8_heads_f32", 5, 130, {{fp8_ocp, ragged, 90, 700, 7}}, Sink::infinities, true, true});
-    t.push_back({"fp8_heads_many", 150, 64, {{fp8_ocp, range_ring, 128, 1024}, {fp8_ocp, dense, 70}}, Sink::normal});
+    t.push_back({"fp8_heads_many", 150, 33, {{fp8_ocp, range_ring, 40, 1024}, {fp8_ocp, dense, 25}}, Sink::normal});
     for (const std::int64_t k : {1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 192, 193, 257, 640, 1153}) {
       t.push_back({"length_fp8_heads_" + std::to_string(k), 2, 64, {{fp8_ocp, ragged, k, 1500}}, Sink::normal});
     }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "support/attention_case.hpp"
+#include "support/query_subset.hpp"
 
 namespace raggedmla::test {
 
@@ -126,23 +127,17 @@ RC_GTEST_PROP(AttentionProperties, ChunksOfQueriesEqualTheWhole, ()) {
   AttentionData data(c);
   const Expected expected = reference_of(data.call);
   for (std::int64_t t = 0; t < c.tokens; ++t) {
-    Attention chunk = data.call;
-    TensorView list = std::get<DenseRows>(data.segments[0].rows).indices;
-    list.shape[0] = 1;
-    list.data = list_of(data) + t * c.segments[0].length;
-    const std::vector<Segment> segments{{data.segments[0].kv, DenseRows{list, {}}}};
-    chunk.segments = segments;
+    QuerySubset chunk(data.call, {t});
     const auto row = [t](TensorView view) {
       view.data = static_cast<std::uint8_t*>(view.data) +
                   static_cast<std::size_t>(t * view.stride[0]) * element_bytes(view.dtype);
       view.shape[0] = 1;
       return view;
     };
-    chunk.q = row(data.call.q);
-    chunk.out = row(data.call.out);
-    chunk.lse = row(*data.call.lse);
-    chunk.max_logits = row(*data.call.max_logits);
-    run_attention(chunk, backend());
+    chunk.call.out = row(data.call.out);
+    chunk.call.lse = row(*data.call.lse);
+    chunk.call.max_logits = row(*data.call.max_logits);
+    run_attention(chunk.call, backend());
   }
   expect_close(data.call, expected, "chunks");
   RC_ASSERT(!testing::Test::HasFailure());

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "support/attention_case.hpp"
+#include "support/query_subset.hpp"
 
 namespace raggedmla::test {
 
@@ -188,20 +189,7 @@ TEST_P(FailureModes, SeventyThousandQueries) {
   call.lse.reset();
   call.max_logits.reset();
   RUN_OR_SKIP(call);
-  // The last query alone.
-  Attention last = call;
-  Tensor one(DataType::bf16, {1, 2, width});
-  last.q.shape[0] = 1;
-  last.q.data = static_cast<std::uint16_t*>(call.q.data) + (tokens - 1) * 2 * width;
-  TensorView list = indices;
-  list.shape[0] = 1;
-  list.data = static_cast<std::int32_t*>(list.data) + (tokens - 1) * 3;
-  const std::vector<Segment> last_segments{{DenseKv{rows}, DenseRows{list, {}}}};
-  last.segments = last_segments;
-  const Expected expected = reference_of(last);
-  last.out = one;
-  std::memcpy(one.view().data, static_cast<std::uint16_t*>(call.out.data) + (tokens - 1) * 2 * width, 2 * width * 2);
-  expect_close(last, expected, "last of 70,000");
+  expect_close(call, reference_of(call, {tokens - 1}), "last of 70,000");
 }
 
 // 7: scratch sized by a product where a sum is meant.
@@ -434,24 +422,12 @@ TEST_P(FailureModes, BatchInvariantBits) {
   data.call.schedule.batch_invariant = true;
   RUN_OR_SKIP(data.call);
   for (const std::int64_t t : {0, 13, 96}) {
-    Attention alone = data.call;
-    std::vector<Segment> segments = data.segments;
-    auto& dense_list = std::get<DenseRows>(segments[0].rows);
-    dense_list.indices.data = static_cast<std::int32_t*>(dense_list.indices.data) + t * dense_list.indices.stride[0];
-    dense_list.indices.shape[0] = 1;
-    dense_list.lengths->data = static_cast<std::int32_t*>(dense_list.lengths->data) + t;
-    dense_list.lengths->shape[0] = 1;
-    auto& ragged_list = std::get<RaggedRows>(segments[1].rows);
-    ragged_list.indptr.data = static_cast<std::int32_t*>(ragged_list.indptr.data) + t;
-    ragged_list.indptr.shape[0] = 2;
+    QuerySubset alone(data.call, {t});
     Tensor out(DataType::bf16, {1, 16, width});
-    alone.segments = segments;
-    alone.q.data = static_cast<std::uint16_t*>(alone.q.data) + t * alone.q.stride[0];
-    alone.q.shape[0] = 1;
-    alone.out = out;
-    alone.lse.reset();
-    alone.max_logits.reset();
-    run(alone);
+    alone.call.out = out;
+    alone.call.lse.reset();
+    alone.call.max_logits.reset();
+    run(alone.call);
     for (std::int64_t h = 0; h < 16; ++h) {
       for (std::int64_t i = 0; i < width; ++i) ASSERT_EQ(out.get({0, h, i}), data.out.get({t, h, i})) << "query " << t;
     }

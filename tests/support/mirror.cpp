@@ -20,6 +20,18 @@ std::size_t extent_bytes(const TensorView& view) {
   return static_cast<std::size_t>(last + 1) * element_bytes(view.dtype);
 }
 
+/// Calls visit(byte offset, bytes) for what a copy must move: all at once, or, where gigabytes lie between the
+/// outermost elements, each of these.
+template <class Visit>
+void for_each_piece(const TensorView& view, Visit&& visit) {
+  TensorView element = view;
+  element.shape[0] = 1;
+  const std::size_t whole = extent_bytes(view), piece = extent_bytes(element);
+  const std::size_t stride = view.rank > 0 ? static_cast<std::size_t>(view.stride[0]) * element_bytes(view.dtype) : 0;
+  if (whole <= Tensor::poisoned_bytes || 2 * piece > stride) return visit(0, whole);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(view.shape[0]); ++i) visit(i * stride, piece);
+}
+
 }  // namespace
 
 std::vector<Backend> list_backends() {
@@ -52,10 +64,17 @@ TensorView Mirror::copy(const TensorView& view, bool output) {
   TensorView result = view;
   result.device = device_;
   host::Memory memory(device_, bytes > 0 ? bytes : 256);
-  memory.upload(view.data, bytes);
+  if (bytes > Tensor::poisoned_bytes) memory.fill(0xFF);  // NaN between the pieces
   result.data = memory.data();
   copies_.push_back({view, std::move(memory), output});
+  upload(copies_.back());
   return result;
+}
+
+void Mirror::upload(Copy& copy) {
+  for_each_piece(copy.host, [&](std::size_t offset, std::size_t bytes) {
+    copy.memory.upload(static_cast<const char*>(copy.host.data) + offset, bytes, offset);
+  });
 }
 
 TensorView Mirror::in(const TensorView& view) { return copy(view, false); }
@@ -138,13 +157,16 @@ Attention Mirror::attention(const Attention& arguments) {
 
 void Mirror::refresh() {
   finish();
-  for (Copy& copy : copies_) copy.memory.upload(copy.host.data, extent_bytes(copy.host));
+  for (Copy& copy : copies_) upload(copy);
 }
 
 void Mirror::finish() {
   host::synchronize(device_);
   for (const Copy& copy : copies_) {
-    if (copy.output) copy.memory.download(copy.host.data, extent_bytes(copy.host));
+    if (!copy.output) continue;
+    for_each_piece(copy.host, [&](std::size_t offset, std::size_t bytes) {
+      copy.memory.download(static_cast<char*>(copy.host.data) + offset, bytes, offset);
+    });
   }
 }
 

@@ -20,7 +20,7 @@ struct Backend {
 
   void choose_kernel(Schedule& schedule) const {
     schedule.kernel = kernel;
-    schedule.expected_overlap = expected_overlap;
+    if (expected_overlap >= 0) schedule.expected_overlap = expected_overlap;  // a call may have a hint of its own
   }
 };
 
@@ -78,6 +78,7 @@ class Mirror {
     bool output;
   };
   TensorView copy(const TensorView& host, bool output);
+  static void upload(Copy& copy);
 
   Device device_;
   host::OwnedStream stream_;

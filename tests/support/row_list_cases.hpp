@@ -2,6 +2,7 @@
 // get wrong: lengths out of range, holes, garbage in tables, padding requests, queries that belong to nobody.
 #pragma once
 
+#include <ostream>
 #include <string>
 
 #include "raggedmla/row_lists.hpp"
@@ -124,5 +125,16 @@ struct CopyData {
   ListTensors out;
   CopyToGraphBuffers arguments;
 };
+
+template <class Case>
+concept ListCase = requires(const Case& c) {
+  c.name;
+  c.type;
+};
+/// How GoogleTest prints a case, instead of its bytes, at every start of the tests.
+template <ListCase Case>
+void PrintTo(const Case& c, std::ostream* stream) {
+  *stream << c.name;
+}
 
 }  // namespace raggedmla::test

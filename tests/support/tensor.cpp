@@ -1,7 +1,10 @@
 #include "support/tensor.hpp"
 
+#include <sys/mman.h>
+
 #include <cmath>
 #include <cstring>
+#include <new>
 #include <numbers>
 #include <stdexcept>
 
@@ -22,7 +25,11 @@ std::int64_t Random::integer(std::int64_t low, std::int64_t high) {
   return low + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(high - low + 1));
 }
 
-double Random::normal() { return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(2 * std::numbers::pi * uniform()); }
+double Random::normal() {
+  const std::uint64_t four = bits();
+  const std::uint64_t sum = (four & 0xFFFF) + (four >> 16 & 0xFFFF) + (four >> 32 & 0xFFFF) + (four >> 48);
+  return (static_cast<double>(sum) / 65536 - 2) * std::numbers::sqrt3;
+}
 
 Tensor::Tensor(DataType type, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides) {
   view_.dtype = type;
@@ -35,10 +42,20 @@ Tensor::Tensor(DataType type, std::vector<std::int64_t> shape, std::vector<std::
   }
   std::int64_t extent = 1;
   for (int i = 0; i < view_.rank; ++i) extent += (view_.shape[i] > 0 ? view_.shape[i] - 1 : 0) * view_.stride[i];
-  memory_.assign(static_cast<std::size_t>(extent) * element_bytes(type) + 256, 0xA5);
+  const std::size_t bytes = static_cast<std::size_t>(extent) * element_bytes(type);
+  if (bytes > poisoned_bytes) {
+    void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    zeroes_ = {static_cast<std::uint8_t*>(pages), {bytes}};
+    view_.data = pages;
+    return;
+  }
+  memory_.assign(bytes + 256, 0xA5);
   const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
   view_.data = memory_.data() + (256 - address % 256) % 256;
 }
+
+void Tensor::Unmap::operator()(std::uint8_t* memory) const { munmap(memory, bytes); }
 
 std::int64_t Tensor::offset(std::int64_t n) const {
   std::int64_t result = 0;
@@ -91,13 +108,24 @@ void Tensor::set(std::initializer_list<std::int64_t> index, double value) {
 double Tensor::flat(std::int64_t n) const { return read(offset(n)); }
 void Tensor::set_flat(std::int64_t n, double value) { write(offset(n), value); }
 
+template <class Visit>
+void Tensor::for_each(Visit&& visit) const {
+  if (size() == 0) return;
+  const int last = view_.rank - 1;
+  const std::int64_t row = last < 0 ? 1 : view_.shape[last], step = last < 0 ? 1 : view_.stride[last];
+  for (std::int64_t n = 0; n < size(); n += row) {
+    const std::int64_t start = offset(n);
+    for (std::int64_t i = 0; i < row; ++i) visit(start + i * step);
+  }
+}
+
 Tensor& Tensor::fill(double value) {
-  for (std::int64_t n = 0; n < size(); ++n) set_flat(n, value);
+  for_each([&](std::int64_t at) { write(at, value); });
   return *this;
 }
 
 Tensor& Tensor::fill_normal(Random& random, double scale) {
-  for (std::int64_t n = 0; n < size(); ++n) set_flat(n, scale * random.normal());
+  for_each([&](std::int64_t at) { write(at, scale * random.normal()); });
   return *this;
 }
 
@@ -108,13 +136,14 @@ Tensor& Tensor::fill_values(const std::vector<double>& values) {
 }
 
 bool Tensor::padding_intact() const {
+  if (memory_.empty()) return true;  // zero from the start
   const std::size_t width = element_bytes(view_.dtype);
   std::vector<bool> element(memory_.size(), false);
   const std::size_t base = static_cast<std::size_t>(static_cast<const std::uint8_t*>(view_.data) - memory_.data());
-  for (std::int64_t n = 0; n < size(); ++n) {
-    const std::size_t start = base + static_cast<std::size_t>(offset(n)) * width;
+  for_each([&](std::int64_t at) {
+    const std::size_t start = base + static_cast<std::size_t>(at) * width;
     for (std::size_t i = 0; i < width; ++i) element[start + i] = true;
-  }
+  });
   for (std::size_t i = 0; i < memory_.size(); ++i) {
     if (!element[i] && memory_[i] != 0xA5) return false;
   }

@@ -1,7 +1,9 @@
 // Host tensors that own their memory, and random values for them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "raggedmla/tensor.hpp"
@@ -15,7 +17,7 @@ class Random {
   std::uint64_t bits();
   double uniform();                                           // [0, 1)
   std::int64_t integer(std::int64_t low, std::int64_t high);  // [low, high]
-  double normal();
+  double normal();  // a sum of four uniform numbers: mean 0, variance 1, at most 3.5
 
  private:
   std::uint64_t state_;
@@ -23,8 +25,12 @@ class Random {
 
 /// Memory with a view. Elements between the strides are poison (0xA5 bytes), so that a kernel that reads or writes them
 /// is caught: `padding_intact` tells whether they still are.
+///
+/// More than `poisoned_bytes` are zero instead, so that a buffer of gigabytes costs only what is written to it.
 class Tensor {
  public:
+  static constexpr std::size_t poisoned_bytes = std::size_t{256} << 20;
+
   Tensor() = default;
   Tensor(DataType type, std::vector<std::int64_t> shape) : Tensor(type, std::move(shape), {}) {}
   /// Strides in elements; empty = packed.
@@ -53,9 +59,17 @@ class Tensor {
   std::int64_t offset(std::int64_t n) const;
   double read(std::int64_t element_offset) const;
   void write(std::int64_t element_offset, double value);
+  /// Calls visit(element offset) in row-major order of the shape.
+  template <class Visit>
+  void for_each(Visit&& visit) const;
 
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(std::uint8_t* memory) const;
+  };
   TensorView view_;
-  std::vector<std::uint8_t> memory_;  // over-allocated by 256 for alignment
+  std::vector<std::uint8_t> memory_;               // over-allocated by 256 for alignment
+  std::unique_ptr<std::uint8_t[], Unmap> zeroes_;  // instead, beyond poisoned_bytes
 };
 
 }  // namespace raggedmla::test

@@ -1,6 +1,5 @@
 // Attention on any GPU: the shapes that the kernel of portable_kernel.cuh is built for, and its launch.
 #include <array>
-#include <atomic>
 #include <utility>
 
 #include "attention/backends.hpp"
@@ -37,13 +36,10 @@ AttendKernel kernel_of(int tile) {
   return table[static_cast<std::size_t>(tile)];
 }
 
-/// Loads a kernel on its first use on a device, so that a call needs no preload().
 void require_loaded(int device, int tile) {
-  static std::array<std::array<std::atomic<bool>, tile_count>, 64> loaded{};
+  static std::array<FirstUse, tile_count> first_use;
   const auto at = static_cast<std::size_t>(tile);
-  if (device < 64 && loaded[static_cast<std::size_t>(device)][at].load(std::memory_order_acquire)) return;
-  load_kernel(kernel_of(tile), layout_of(tiles[at]).bytes);
-  if (device < 64) loaded[static_cast<std::size_t>(device)][at].store(true, std::memory_order_release);
+  first_use[at].on(device, [&] { load_kernel(kernel_of(tile), layout_of(tiles[at]).bytes); });
 }
 
 }  // namespace

@@ -8,9 +8,6 @@
 //   output warpgroups                                | O += P0 V0 | ...         two, 64 x 256 fp32 each in registers
 //
 // Calls are cut as the portable kernel's are, and parts joined by the same merge kernel.
-#include <array>
-#include <atomic>
-
 #include "attention/portable.hpp"
 #include "attention/sm90/fp8_heads.hpp"
 #include "attention/sm90/fp8_heads_load.cuh"
@@ -71,15 +68,6 @@ __global__ void __launch_bounds__(block_threads, 1)
   }
 }
 
-/// Loads the kernel on its first use on a device, so that a call needs no preload().
-void require_loaded(int device) {
-  static std::array<std::atomic<bool>, 64> loaded{};
-  const auto at = static_cast<std::size_t>(device);
-  if (at < loaded.size() && loaded[at].load(std::memory_order_acquire)) return;
-  preload();
-  if (at < loaded.size()) loaded[at].store(true, std::memory_order_release);
-}
-
 }  // namespace
 
 bool takes(const AttentionProblem& problem) {
@@ -100,7 +88,8 @@ void attention(const AttentionProblem& problem, const Schedule& schedule, int de
   const AttentionPlan plan = portable::plan(problem, schedule, device);
   if (plan.blocks == 0) return;
   DeviceScope scope(device);
-  require_loaded(device);
+  static FirstUse first_use;
+  first_use.on(device, preload);
   const Partials partials = place_parts(plan, workspace);
   launch(attend_fp8_heads, dim3(static_cast<unsigned>(plan.blocks)), dim3(block_threads), sizeof(SharedMemory), stream,
          problem, partials, static_cast<int>(plan.head_groups), plan.splits);

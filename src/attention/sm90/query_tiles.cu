@@ -11,12 +11,10 @@
 //
 // Scores of a tile and the products of the tile before it run at the same time, so the softmax costs the matrix units
 // nothing, and the store of an item hides behind the first tiles of the next.
-#include <array>
-#include <atomic>
-
 #include "attention/sm90/accumulate_output.cuh"
 #include "attention/sm90/load_rows.cuh"
 #include "attention/sm90/score_rows.cuh"
+#include "attention/sm90/tensor_boxes.hpp"
 #include "attention/sm90/union_lists.cuh"
 #include "base/workspace.hpp"
 #include "gpu/preload.hpp"
@@ -64,11 +62,6 @@ __global__ void __launch_bounds__(block_threads, 1) query_tiles(const __grid_con
   }
 }
 
-/// Bytes between elements of a dimension; any legal number where there is one element only.
-std::int64_t box_stride(std::int64_t size, std::int64_t stride) { return size > 1 ? stride * 2 : width * 2; }
-/// Whether the copy engine takes it (it cannot repeat elements).
-bool is_box_stride(std::int64_t bytes) { return bytes > 0 && bytes % 16 == 0 && bytes < (1ll << 40); }
-
 bool is_flat_bf16(const SegmentProblem& segment) {
   const auto& [store, list] = segment;
   return list.kind == ListKind::range && !list.table.entries && list.ring_rows == 0 && store.kind == StoreKind::bf16 &&
@@ -82,18 +75,13 @@ CUtensorMap row_map(const RowStore& store, int rows, int blocks) {
                                          {width / block_columns, blocks, block_columns * 2}});
 }
 
-bool multiple_of(std::int64_t value, std::int64_t n) { return value % n == 0; }
-
 }  // namespace
 
 bool takes(const AttentionProblem& problem, const Schedule& schedule) {
   if (schedule.splits > 1 || schedule.batch_invariant) return false;  // tiles depend on the queries that share them
   if (problem.heads < 1 || problem.heads > max_heads || problem.tokens >= (1ll << 31)) return false;
   if (!(problem.scale > 0)) return false;  // maxima are taken before the scale
-  if (!is_box_stride(box_stride(problem.heads, problem.q_stride_head)) ||
-      !is_box_stride(box_stride(problem.tokens, problem.q_stride_token))) {
-    return false;
-  }
+  if (!q_is_box(problem)) return false;
   for (int s = 0; s < problem.segment_count; ++s) {
     const auto& [store, list] = problem.segments[s];
     constexpr std::int64_t most_rows = 1ll << 30;  // rows and list entries are counted in 32 bits
@@ -171,9 +159,7 @@ QueryTileCall call_of(const AttentionProblem& problem, const Plan& plan) {
   QueryTileCall call;
   call.problem = problem;
   call.queries_per_item = plan.queries_per_item;
-  const std::int64_t unit = problem.out_is_f32 ? 2 : 8, bytes = problem.out_is_f32 ? 8 : 16;
-  call.wide_stores = multiple_of(reinterpret_cast<std::intptr_t>(problem.out), bytes) &&
-                     multiple_of(problem.out_stride_token, unit) && multiple_of(problem.out_stride_head, unit);
+  call.wide_stores = takes_wide_stores(problem);
   for (int s = 0; s < problem.segment_count; ++s) {
     const RowStore& store = problem.segments[s].store;
     call.by_copy_engine[s] = is_flat_bf16(problem.segments[s]);
@@ -183,10 +169,9 @@ QueryTileCall call_of(const AttentionProblem& problem, const Plan& plan) {
     call.maps[s][1] = row_map(store, narrow_rows, 1);
   }
   const int heads = static_cast<int>(problem.heads);
-  call.q_map = bf16_tensor_map<3>(
-      problem.q, {{width, block_columns, 2},
-                  {heads, heads, box_stride(heads, problem.q_stride_head)},
-                  {problem.tokens, plan.queries_per_item, box_stride(problem.tokens, problem.q_stride_token)}});
+  call.q_map = bf16_tensor_map<3>(problem.q, {{width, block_columns, 2},
+                                              {heads, heads, q_head_stride(problem)},
+                                              {problem.tokens, plan.queries_per_item, q_token_stride(problem)}});
   return call;
 }
 
@@ -200,15 +185,6 @@ void place_unions(QueryTileCall& call, const Plan& plan, std::byte* at) {
     call.unions[s].capacity = plan.capacity[s];
     at += merged_bytes(plan.items_per_round, plan.capacity[s]);
   }
-}
-
-/// Loads the kernels on their first use on a device, so that a call needs no preload().
-void require_loaded(int device) {
-  static std::array<std::atomic<bool>, 64> loaded{};
-  const auto at = static_cast<std::size_t>(device);
-  if (at < loaded.size() && loaded[at].load(std::memory_order_acquire)) return;
-  preload();
-  if (at < loaded.size()) loaded[at].store(true, std::memory_order_release);
 }
 
 bool has_fp8(const AttentionProblem& problem) {
@@ -239,7 +215,8 @@ std::size_t workspace_bytes(const AttentionProblem& problem, const Schedule& sch
 void attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
                Stream stream) {
   DeviceScope scope(device);
-  require_loaded(device);
+  static FirstUse first_use;
+  first_use.on(device, preload);
   const Plan cut = plan(problem, schedule);
   QueryTileCall call = call_of(problem, cut);
   if (workspace.data != nullptr) place_unions(call, cut, workspace_scratch(workspace));

@@ -10,12 +10,10 @@
 // Shared memory binds: a tile is written once and read twice, by S = q K^T and by O += P V. So every score warp has all
 // of q in its registers, which leaves no slices of S to be added through shared memory, and nothing but the copies and
 // the two products touches a row.
-#include <array>
-#include <atomic>
-
 #include "attention/sm90/single_query_load.cuh"
 #include "attention/sm90/single_query_output.cuh"
 #include "attention/sm90/single_query_score.cuh"
+#include "attention/sm90/tensor_boxes.hpp"
 #include "gpu/preload.hpp"
 
 namespace raggedmla::gpu::sm90::single_query {
@@ -52,11 +50,6 @@ __global__ void __launch_bounds__(block_threads, 1) attend_single_queries(const 
   }
 }
 
-/// Bytes between elements of a dimension; any legal number where there is one element only.
-std::int64_t box_stride(std::int64_t size, std::int64_t bytes) { return size > 1 ? bytes : width * 2; }
-/// Whether the copy engine takes it (it cannot repeat elements).
-bool is_box_stride(std::int64_t bytes) { return bytes > 0 && bytes % 16 == 0 && bytes < (1ll << 40); }
-
 /// Rows of 512 channels as lines of 64: (channel, line, row, plane), a row at a time.
 CUtensorMap row_map(const void* data, std::int64_t rows, std::int64_t row_bytes, std::int64_t planes,
                     std::int64_t plane_bytes) {
@@ -71,27 +64,13 @@ CUtensorMap row_map(const RowStore& store) {
                  store.page_stride);
 }
 
-bool multiple_of(std::int64_t value, std::int64_t n) { return value % n == 0; }
-
-/// Loads the kernel on its first use on a device, so that a call needs no preload().
-void require_loaded(int device) {
-  static std::array<std::atomic<bool>, 64> loaded{};
-  const auto at = static_cast<std::size_t>(device);
-  if (at < loaded.size() && loaded[at].load(std::memory_order_acquire)) return;
-  preload();
-  if (at < loaded.size()) loaded[at].store(true, std::memory_order_release);
-}
-
 }  // namespace
 
 bool takes(const AttentionProblem& problem, const Schedule& schedule) {
   if (schedule.splits > 1 || schedule.batch_invariant) return false;  // the choice of kernel depends on the batch
   if (problem.heads < 1 || problem.heads > max_heads || problem.segment_count < 1) return false;
   if (problem.tokens >= (1ll << 30)) return false;
-  if (!is_box_stride(box_stride(problem.heads, problem.q_stride_head * 2)) ||
-      !is_box_stride(box_stride(problem.tokens, problem.q_stride_token * 2))) {
-    return false;
-  }
+  if (!q_is_box(problem)) return false;
   for (int s = 0; s < problem.segment_count; ++s) {
     const auto& [store, list] = problem.segments[s];
     constexpr std::int64_t most_rows = 1ll << 30;  // list entries are counted in 32 bits
@@ -140,14 +119,13 @@ bool pays(const AttentionProblem& problem, int multiprocessors) {
 void attention(const AttentionProblem& problem, int device, Stream stream) {
   if (problem.tokens == 0) return;
   DeviceScope scope(device);
-  require_loaded(device);
+  static FirstUse first_use;
+  first_use.on(device, preload);
   Call call;
   call.problem = problem;
-  const std::int64_t unit = problem.out_is_f32 ? 2 : 8, bytes = problem.out_is_f32 ? 8 : 16;
-  call.wide_stores = multiple_of(reinterpret_cast<std::intptr_t>(problem.out), bytes) &&
-                     multiple_of(problem.out_stride_token, unit) && multiple_of(problem.out_stride_head, unit);
+  call.wide_stores = takes_wide_stores(problem);
   for (int s = 0; s < problem.segment_count; ++s) call.rows[s] = row_map(problem.segments[s].store);
-  call.q = row_map(problem.q, problem.heads, problem.q_stride_head * 2, problem.tokens, problem.q_stride_token * 2);
+  call.q = row_map(problem.q, problem.heads, q_head_stride(problem), problem.tokens, q_token_stride(problem));
   const std::int64_t processors = properties(device).multiprocessors;
   const std::int64_t blocks = problem.tokens < processors ? problem.tokens : processors;
   launch(attend_single_queries, dim3(static_cast<unsigned>(blocks)), dim3(block_threads), sizeof(SharedMemory), stream,

@@ -9,10 +9,42 @@
 
 namespace raggedmla::gpu {
 
-inline constexpr float log2_e = 1.4426950408889634f;
-inline constexpr float ln_2 = 0.6931471805599453f;
-
 __device__ inline float negative_infinity() { return -__builtin_huge_valf(); }
+
+/// What the softmax of a head ends with, from base 2: `sum` of 2^(score - reference) over its rows. Before the first
+/// row the reference is -inf; NaN shows in the sum alone.
+class HeadEnd {
+ public:
+  __device__ HeadEnd(float reference, float sum)
+      : reference_(reference == negative_infinity() ? 0.0f : reference), sum_(sum) {}
+
+  /// What the sum of weighted rows is multiplied with. `sink` in base 2, -inf for none.
+  __device__ float factor(float sink) const { return empty() ? 0.0f : 1.0f / (sum_ + exp2_fast(sink - reference_)); }
+  __device__ float lse() const { return empty() ? negative_infinity() : (reference_ + log2_fast(sum_)) * ln_2; }
+  __device__ float max_logit(float largest_score) const {
+    const bool nan = sum_ != sum_ && largest_score < -negative_infinity();
+    return nan ? sum_ : largest_score * ln_2;
+  }
+
+ private:
+  __device__ bool empty() const { return sum_ == 0; }  // NaN is not
+
+  float reference_, sum_;
+};
+
+/// The sink of a head in base 2, -inf if the call has none.
+__device__ inline float sink_of(const AttentionProblem& problem, std::int64_t h) {
+  return problem.sink ? problem.sink[h * problem.sink_stride] * log2_e : negative_infinity();
+}
+
+/// Stores what a head ends with where the call wants it.
+__device__ inline void store_statistics(const AttentionProblem& problem, std::int64_t t, std::int64_t h, float lse,
+                                        float max_logit) {
+  if (problem.lse) problem.lse[t * problem.lse_stride_token + h * problem.lse_stride_head] = lse;
+  if (problem.max_logits) {
+    problem.max_logits[t * problem.max_logits_stride_token + h * problem.max_logits_stride_head] = max_logit;
+  }
+}
 
 /// Turns channel pairs of the last 64 back by a query's position; without a position in the table it changes nothing.
 class InverseRope {

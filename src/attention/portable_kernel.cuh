@@ -430,25 +430,17 @@ class Block {
       sum += floats(layout.maxima)[w * shape.heads + head];
       largest = fmaxf(largest, floats(layout.largest)[w * shape.heads + head]);
     }
-    const float reference = floats(layout.references)[head];
-    const bool empty = reference == negative_infinity() && sum == 0.0f;
-    const float lse = empty ? negative_infinity() : (reference + log2f(sum)) * ln_2;
-    const float max_logit = sum != sum ? sum : largest * ln_2;
+    const HeadEnd end(floats(layout.references)[head], sum);
+    const bool whole = place.splits == 1;
     const std::int64_t h = place.first_head + head;
-    float denominator = sum;
-    if (place.splits > 1) {
-      const std::int64_t part = (place.t * problem_.heads + h) * place.splits + place.split;
-      partials.lse[part] = lse;
-      partials.max_logits[part] = max_logit;
+    floats(layout.factors)[head] = end.factor(whole ? sink_of(problem_, h) : negative_infinity());
+    if (whole) {
+      store_statistics(problem_, place.t, h, end.lse(), end.max_logit(largest));
     } else {
-      if (problem_.lse) problem_.lse[place.t * problem_.lse_stride_token + h * problem_.lse_stride_head] = lse;
-      if (problem_.max_logits) {
-        problem_.max_logits[place.t * problem_.max_logits_stride_token + h * problem_.max_logits_stride_head] =
-            max_logit;
-      }
-      if (problem_.sink) denominator += exp2_fast(problem_.sink[h * problem_.sink_stride] * log2_e - reference);
+      const std::int64_t part = (place.t * problem_.heads + h) * place.splits + place.split;
+      partials.lse[part] = end.lse();
+      partials.max_logits[part] = end.max_logit(largest);
     }
-    floats(layout.factors)[head] = empty ? 0.0f : 1.0f / denominator;
   }
 
   /// Normalises, rotates and stores the output, 16 heads at a time through the stages, so that threads store

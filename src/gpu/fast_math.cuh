@@ -1,4 +1,4 @@
-// Single instructions that C++ has no name for.
+// Logits are kept in base 2: the constants for that, and single instructions that C++ has no name for.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,9 @@
 #include "gpu/runtime.hpp"
 
 namespace raggedmla::gpu {
+
+inline constexpr float log2_e = 1.4426950408889634f;
+inline constexpr float ln_2 = 0.6931471805599453f;
 
 /// 2^x, relative error about 2^-22, subnormal numbers are 0.
 __device__ inline float exp2_fast(float x) {
@@ -20,13 +23,20 @@ __device__ inline float exp2_fast(float x) {
 #endif
 }
 
-#if !RAGGEDMLA_GPU_IS_HIP
 /// log2(x), as accurate.
 __device__ inline float log2_fast(float x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_logf(x);
+#elif defined(__CUDA_ARCH__)
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+#else
+  return x;
+#endif
 }
+
+#if !RAGGEDMLA_GPU_IS_HIP
 /// Two bf16, round to nearest even.
 __device__ inline std::uint32_t pack_bf16(float low, float high) {
   std::uint32_t packed;

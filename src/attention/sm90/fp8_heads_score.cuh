@@ -200,28 +200,20 @@ class ScoreGroup {
     const float maximum = i == 0 ? maximum_[0] : maximum_[1], largest = i == 0 ? true_maximum_[0] : true_maximum_[1];
     const std::int64_t h = place_.first_head + head(i % 2);
     const bool writes = i < 2 && h < problem_.heads, whole = place_.splits == 1;
-    const bool empty = sum == 0;  // NaN is not empty
-    const float m = maximum == -infinity ? 0.0f : maximum;
-    float denominator = sum;
-    if (writes && whole && problem_.sink)
-      denominator += exp2_fast(problem_.sink[h * problem_.sink_stride] * log2_e - m);
+    const HeadEnd end(maximum, sum);
     shared_.scores_empty[at_.index].wait(at_.parity ^ 1);
-    if (i < 2) shared_.exchange[at_.index].row_factor[head(i)] = empty ? 0.0f : 1.0f / denominator;
+    if (i < 2) {
+      shared_.exchange[at_.index].row_factor[head(i)] = end.factor(writes && whole ? sink_of(problem_, h) : -infinity);
+    }
     arrive_as_warp(shared_.scores_full[at_.index]);
 
     if (!writes) return;
-    const float lse = empty ? -infinity : (m + log2_fast(sum)) * ln_2;
-    const float max_logit = sum != sum && largest < infinity ? sum : largest * ln_2;
-    if (!whole) {
+    if (whole) {
+      store_statistics(problem_, place_.t, h, end.lse(), end.max_logit(largest));
+    } else {
       const std::int64_t part = (place_.t * problem_.heads + h) * place_.splits + place_.split;
-      partials.lse[part] = lse;
-      partials.max_logits[part] = max_logit;
-      return;
-    }
-    if (problem_.lse) problem_.lse[place_.t * problem_.lse_stride_token + h * problem_.lse_stride_head] = lse;
-    if (problem_.max_logits) {
-      problem_.max_logits[place_.t * problem_.max_logits_stride_token + h * problem_.max_logits_stride_head] =
-          max_logit;
+      partials.lse[part] = end.lse();
+      partials.max_logits[part] = end.max_logit(largest);
     }
   }
 

@@ -3,14 +3,14 @@
 
 #include <cstdint>
 
+#include "gpu/fast_math.cuh"
 #include "gpu/runtime.hpp"
 #include "gpu/warp.cuh"
 
 namespace raggedmla::gpu::sm90 {
 
-inline constexpr int width = 512;                     // channels of q, of a row and of the output
-inline constexpr float log2_e = 1.4426950408889634f;  // logits are kept in base 2
-inline constexpr int group_threads = 128;             // of a warpgroup
+inline constexpr int width = 512;          // channels of q, of a row and of the output
+inline constexpr int group_threads = 128;  // of a warpgroup
 
 enum class TileKind : int {
   rows,     // cache rows

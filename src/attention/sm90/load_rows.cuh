@@ -215,6 +215,7 @@ class Loader {
     std::uint32_t mine = 0;
 #pragma unroll
     for (int g = 0; g < max_queries; ++g) {
+      if (g == max_queries / 2 && call_.queries_per_item <= g) break;
       const LaneMask selected = lanes_where((counts >> (4 * g) & 15) != 0);
       if (lane() == g) mine = selected;
     }

@@ -38,7 +38,9 @@ __device__ inline std::uint64_t transposed(std::uint32_t address, std::uint32_t 
   return make(address, block_bytes, 1024);
 }
 /// The descriptor `bytes` further on.
-__device__ inline std::uint64_t advance(std::uint64_t d, std::uint32_t bytes) { return d + (bytes >> 4); }
+__device__ inline std::uint64_t advance(std::uint64_t d, std::uint32_t bytes) {
+  return (d & 0xFFFFFFFF00000000u) | (static_cast<std::uint32_t>(d) + (bytes >> 4));  // no carry into the upper word
+}
 }  // namespace descriptor
 
 /// Before the first product of a group: registers written so far are what the products read.

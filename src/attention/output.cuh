@@ -19,7 +19,9 @@ class HeadEnd {
       : reference_(reference == negative_infinity() ? 0.0f : reference), sum_(sum) {}
 
   /// What the sum of weighted rows is multiplied with. `sink` in base 2, -inf for none.
-  __device__ float factor(float sink) const { return empty() ? 0.0f : 1.0f / (sum_ + exp2_fast(sink - reference_)); }
+  __device__ float factor(float sink) const {
+    return empty() ? 0.0f : reciprocal_fast(sum_ + exp2_fast(sink - reference_));
+  }
   __device__ float lse() const { return empty() ? negative_infinity() : (reference_ + log2_fast(sum_)) * ln_2; }
   __device__ float max_logit(float largest_score) const {
     const bool nan = sum_ != sum_ && largest_score < -negative_infinity();

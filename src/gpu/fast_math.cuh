@@ -36,6 +36,17 @@ __device__ inline float log2_fast(float x) {
 #endif
 }
 
+/// 1 / x, relative error about 2^-22; 0 beyond 2^126.
+__device__ inline float reciprocal_fast(float x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_rcpf(x);
+#elif defined(__CUDA_ARCH__)
+  return __fdividef(1.0f, x);
+#else
+  return x;
+#endif
+}
+
 #if !RAGGEDMLA_GPU_IS_HIP
 /// Two bf16, round to nearest even.
 __device__ inline std::uint32_t pack_bf16(float low, float high) {

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(block_threads, 1) query_tiles(const __grid_con
   if (threadIdx.x < query_rows) {
     const unsigned query = threadIdx.x / problem.heads, head = threadIdx.x % problem.heads;
     shared.query_of_row[threadIdx.x] = query < call.queries_per_item ? query : 255;
-    if (problem.sink != nullptr) shared.sink[threadIdx.x] = problem.sink[head * problem.sink_stride] * log2_e;
+    shared.sink[threadIdx.x] = sink_of(problem, head);
   }
   __syncthreads();
 

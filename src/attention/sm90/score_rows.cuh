@@ -5,6 +5,7 @@
 // few registers and many independent instructions, since one warp per scheduler does it.
 #pragma once
 
+#include "attention/output.cuh"
 #include "attention/sm90/shared_tile.cuh"
 #include "gpu/mma/sm90.cuh"
 
@@ -88,29 +89,15 @@ class ScoreGroup {
     const float maxima[2] = {quad_maximum(true_maximum_[0]), quad_maximum(true_maximum_[1])};
     const float sum = i == 0 ? sums[0] : sums[1];
     const float maximum = i == 0 ? maximum_[0] : maximum_[1], largest = i == 0 ? maxima[0] : maxima[1];
-    const bool empty = sum == 0;  // NaN is not empty
-    const float m = maximum == -infinity ? 0.0f : maximum;
+    const HeadEnd end(maximum, sum);
     Exchange& exchange = begin_exchange();
-    if (i < 2) {
-      const int r = row(i);
-      const float sink = problem.sink == nullptr ? 0.0f : exp2_fast(shared_.sink[r] - m);
-      exchange.row_factor[r] = empty ? 0.0f : __fdividef(1.0f, sum + sink);
-    }
+    if (i < 2) exchange.row_factor[row(i)] = end.factor(shared_.sink[row(i)]);
     end_exchange();
 
     const int r = row(i % 2), query = shared_.query_of_row[r];
-    const std::int64_t t = std::int64_t{item} * call_.queries_per_item + query;
-    const int head = r - query * static_cast<int>(problem.heads);
     if (i >= 2 || query >= queries_) return;
-    constexpr float ln_2 = 1 / log2_e;
-    if (problem.lse != nullptr) {
-      problem.lse[t * problem.lse_stride_token + head * problem.lse_stride_head] =
-          empty ? -infinity : (m + log2_fast(sum)) * ln_2;
-    }
-    if (problem.max_logits != nullptr) {
-      problem.max_logits[t * problem.max_logits_stride_token + head * problem.max_logits_stride_head] =
-          sum != sum && largest < infinity ? sum : largest * ln_2;
-    }
+    const std::int64_t t = std::int64_t{item} * call_.queries_per_item + query;
+    store_statistics(problem, t, r - query * static_cast<int>(problem.heads), end.lse(), end.max_logit(largest));
   }
 
   // ---- tiles -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 // one barrier.
 #pragma once
 
+#include "attention/output.cuh"
 #include "attention/sm90/single_query_shared.cuh"
 #include "gpu/fast_math.cuh"
 #include "gpu/mma/sm80.cuh"
@@ -253,25 +254,13 @@ class ScoreGroup {
   template <int i>
   __device__ void finish_head(int t) const {
     if (lane_ % 4 != 0) return;
-    const float reference = reference_[i], sum = gather_sum(i);
-    const bool empty = reference == -infinity && sum == 0;  // NaN is not empty
+    const HeadEnd end(reference_[i], gather_sum(i));
     const int h = head(i);
     const bool real = h < problem_.heads;
-    float denominator = sum;
-    if (real && problem_.sink != nullptr) {
-      denominator += exp2_fast(problem_.sink[h * problem_.sink_stride] * log2_e - reference);
-    }
-    store_shared(shared_.factor(at_.index, h), empty ? 0.0f : 1.0f / denominator);
+    store_shared(shared_.factor(at_.index, h), end.factor(real ? sink_of(problem_, h) : negative_infinity()));
     if (!real) return;
-    constexpr float ln_2 = 1 / log2_e;
-    if (problem_.lse != nullptr) {
-      problem_.lse[t * problem_.lse_stride_token + h * problem_.lse_stride_head] =
-          empty ? -infinity : (reference + log2_fast(sum)) * ln_2;
-    }
-    if (problem_.max_logits != nullptr) {
-      problem_.max_logits[t * problem_.max_logits_stride_token + h * problem_.max_logits_stride_head] =
-          sum != sum ? sum : gather_maximum(i) * ln_2;
-    }
+    const float largest = problem_.max_logits == nullptr ? 0.0f : gather_maximum(i);
+    store_statistics(problem_, t, h, end.lse(), end.max_logit(largest));
   }
 
   // ---- signals -----------------------------------------------------------------------------------------------------

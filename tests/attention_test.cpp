@@ -190,6 +190,8 @@ const std::vector<AttentionCase>& cases() {
         {"strided_f32", 7, 33, {{bf16_pages, ragged, 64}}, Sink::normal, true, false, true},
         {"pro_csa", 2, 128, {{fp8_ocp, ragged, 128, 1024}, {fp8_ocp, dense_lengths, 1024, 4096}}, Sink::normal},
         {"flash_csa", 3, 64, {{flat, dense, 640, 2048}}, Sink::normal},
+        {"wide_lists_of_neighbours", 19, 8, {{flat, ragged, 300, 700, 64, true, 0.3}}, Sink::normal},
+        {"long_lists_of_neighbours", 5, 16, {{flat, ragged, 3000, 4000}}, Sink::normal},
         {"long_range", 2, 16, {{fp8_ocp, range_table, 2100, 2200, 2}}, Sink::normal},
     };
     for (const std::int64_t k : {1, 7, 31, 32, 33, 63, 64, 65, 127, 128, 129, 133, 384, 640, 1152, 1153}) {

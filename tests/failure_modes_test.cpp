@@ -416,6 +416,38 @@ TEST_P(FailureModes, NanRowOfATileMate) {
   }
 }
 
+// Lists of neighbouring queries over very many rows (16 bytes apart, to save memory), with rows that queries share,
+// duplicates, a row 20 times in one list, invalid entries and an empty list.
+TEST_P(FailureModes, ListsOverLargeSources) {
+  constexpr std::int64_t T = 11, K = 700, N = 150'000;
+  Random random(5);
+  Tensor memory(DataType::bf16, {1, N * 8 + width});
+  memory.fill_normal(random);
+  TensorView rows = memory;
+  rows.shape = {N, width};
+  rows.stride = {8, 1};
+  Tensor indices(DataType::i32, {T, K}), lengths(DataType::i32, {T});
+  lengths.fill(K);
+  lengths.set({3}, 0);
+  for (std::int64_t t = 0; t < T; ++t) {
+    for (std::int64_t j = 0; j < K; ++j) {
+      double slot = static_cast<double>(random.integer(-2, N + 2));
+      if (j % 5 == 1) slot = indices.get({t, j - 1});
+      if (t % 4 != 0 && j % 3 == 0) slot = indices.get({t - 1, j});
+      if (t == 5 && j % 35 == 0) slot = 77;
+      indices.set({t, j}, slot);
+    }
+  }
+  for (const std::int64_t heads : {8, 16, 32}) {
+    AttentionData data({"", T, heads, {{flat, dense, 8}}, Sink::normal});
+    data.segments[0] = {DenseKv{rows}, DenseRows{indices, lengths.view()}};
+    const Expected expected = reference_of(data.call);
+    run(data.call);
+    if (refused_) GTEST_SKIP() << "no Hopper kernel takes this call";
+    expect_close(data.call, expected, std::to_string(heads) + " heads");
+  }
+}
+
 // 37: a row alone and in a batch: equal bits with batch_invariant.
 TEST_P(FailureModes, BatchInvariantBits) {
   AttentionData data({"", 97, 16, {{flat, dense_lengths, 300, 700}, {fp8_ocp, ragged, 128, 512}}, Sink::normal});

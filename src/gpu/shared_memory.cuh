@@ -78,6 +78,12 @@ template <class T>
 __device__ void store_shared(SharedAddress address, T value) {
   *static_cast<T*>(__cvta_shared_to_generic(address)) = value;
 }
+/// Sets bits of a word, atomically, and returns the word before.
+__device__ inline std::uint32_t set_shared_bits(SharedAddress address, std::uint32_t bits) {
+  std::uint32_t before;
+  asm volatile("atom.shared.or.b32 %0, [%1], %2;" : "=r"(before) : "r"(address), "r"(bits) : "memory");
+  return before;
+}
 #endif
 
 }  // namespace raggedmla::gpu

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "attention/sm90/shared_tile.cuh"
+#include "gpu/dependent_launch.cuh"
 #include "gpu/fp8.cuh"
 
 namespace raggedmla::gpu::sm90 {
@@ -17,6 +18,7 @@ class Loader {
   __device__ Loader(const QueryTileCall& call, SharedMemory& shared) : call_(call), shared_(shared) {}
 
   __device__ void run() {
+    wait_for_kernel_in_front();  // the merge of lists; what it did not write was there before it began
     QueryRange range = range_of_lane(items_begin(call_));
     for (int item = items_begin(call_); item < call_.last_item; item = next_item(item)) {
       load_queries(item);

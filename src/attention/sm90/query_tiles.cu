@@ -194,13 +194,43 @@ bool has_fp8(const AttentionProblem& problem) {
   return false;
 }
 
+template <int queries, bool sparse>
+void merge_lists(const UnionCall& call, int items, Stream stream) {
+  constexpr int threads = queries * union_step(sparse);
+  const UnionLayout layout(queries, threads, call.store.rows, sparse);
+  launch(union_lists<queries, sparse>, dim3(static_cast<unsigned>(items)), dim3(threads),
+         static_cast<std::size_t>(layout.bytes()), stream, call);
+}
+template <int queries>
+void merge_lists(const UnionCall& call, int items, Stream stream) {
+  if (merges_sparsely(call)) {
+    merge_lists<queries, true>(call, items, stream);
+  } else {
+    merge_lists<queries, false>(call, items, stream);
+  }
+}
 void merge_lists(const QueryTileCall& call, int segment, int items, Stream stream) {
   const UnionList& merged = call.unions[segment];
   const auto& [store, list] = call.problem.segments[segment];
-  const UnionLayout layout(store.rows, merged.capacity);
-  launch(union_lists, dim3(static_cast<unsigned>(items)), dim3(union_threads), layout.bytes(), stream,
-         UnionCall{store, list, call.problem.tokens, call.queries_per_item, call.first_item, merged.lengths,
-                   merged.entries, merged.capacity});
+  const UnionCall lists{store,           list,           call.problem.tokens, call.queries_per_item,
+                        call.first_item, merged.lengths, merged.entries,      merged.capacity};
+  if (call.queries_per_item <= 2) {
+    merge_lists<2>(lists, items, stream);
+  } else if (call.queries_per_item <= 4) {
+    merge_lists<4>(lists, items, stream);
+  } else {
+    merge_lists<8>(lists, items, stream);
+  }
+}
+
+template <int queries>
+void load_union_kernels() {
+  const auto bytes = [](bool sparse) {
+    return static_cast<std::size_t>(
+        UnionLayout(queries, queries * union_step(sparse), sparse ? union_rows : dense_union_rows, sparse).bytes());
+  };
+  load_kernel(union_lists<queries, true>, bytes(true));
+  load_kernel(union_lists<queries, false>, bytes(false));
 }
 
 }  // namespace
@@ -212,6 +242,9 @@ std::size_t workspace_bytes(const AttentionProblem& problem, const Schedule& sch
   return bytes > 0 ? workspace_bytes_for(static_cast<std::size_t>(bytes)) : 0;
 }
 
+/// A launch of tiles behind a merge begins while the merge runs (dependent_launch.cuh). Only the loading warpgroup
+/// reads what the merge writes and waits for it; all else that tiles read or write, no kernel still uses: the merge
+/// itself was launched behind everything in front of it.
 void attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
                Stream stream) {
   DeviceScope scope(device);
@@ -224,19 +257,28 @@ void attention(const AttentionProblem& problem, const Schedule& schedule, int de
   for (call.first_item = 0; call.first_item < cut.items; call.first_item = call.last_item) {
     const int left = cut.items - call.first_item, items = left < cut.items_per_round ? left : cut.items_per_round;
     call.last_item = call.first_item + items;
+    bool merges = false;
     for (int s = 0; s < problem.segment_count; ++s) {
-      if (call.unions[s].lengths != nullptr) merge_lists(call, s, items, stream);
+      if (call.unions[s].lengths == nullptr) continue;
+      merge_lists(call, s, items, stream);
+      merges = true;
     }
-    launch(has_fp8(problem) ? query_tiles<true> : query_tiles<false>,
-           dim3(static_cast<unsigned>(items < processors ? items : processors)), dim3(block_threads),
-           sizeof(SharedMemory), stream, call);
+    const auto kernel = has_fp8(problem) ? query_tiles<true> : query_tiles<false>;
+    const dim3 grid(static_cast<unsigned>(items < processors ? items : processors));
+    if (merges) {
+      launch_dependent(kernel, grid, dim3(block_threads), sizeof(SharedMemory), stream, call);
+    } else {
+      launch(kernel, grid, dim3(block_threads), sizeof(SharedMemory), stream, call);
+    }
   }
 }
 
 void preload() {
   load_kernel(query_tiles<false>, sizeof(SharedMemory));
   load_kernel(query_tiles<true>, sizeof(SharedMemory));
-  load_kernel(union_lists, UnionLayout(union_rows, union_entries).bytes());
+  load_union_kernels<2>();
+  load_union_kernels<4>();
+  load_union_kernels<8>();
 }
 
 }  // namespace raggedmla::gpu::sm90

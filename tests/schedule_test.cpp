@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/schedule.hpp"
+#include "attention/unpacked.hpp"
 
 namespace raggedmla::test {
 
@@ -120,6 +121,84 @@ TEST(Schedule, PartsCoverTheListAndAreWholeTiles) {
       EXPECT_LE((total + length - 1) / length, splits);
     }
   }
+}
+
+namespace {
+
+/// Queries of equally long requests over a block table of fp8 pages of 64 rows.
+AttentionProblem table_call(std::int64_t tokens, std::int64_t requests, std::int64_t columns) {
+  static const std::int32_t table = 0;
+  AttentionProblem problem = call(tokens, 16, 0);
+  auto& [store, list] = problem.segments[0];
+  store.kind = StoreKind::fp8_ocp;
+  store.rows_per_page = 64;
+  list.kind = ListKind::range;
+  list.requests = requests;
+  list.table = {{&table, columns, 1, false}, requests, columns, 64, store.rows / 64};
+  return problem;
+}
+
+AttentionProblem fp8_lists(std::int64_t tokens, std::int64_t list_length, std::int64_t rows) {
+  AttentionProblem problem = call(tokens, 16, list_length);
+  problem.segments[0].store.kind = StoreKind::fp8_fnuz;
+  problem.segments[0].store.rows = rows;
+  return problem;
+}
+
+bool unpacks(const AttentionProblem& problem, const Schedule& schedule = {}) {
+  return gpu::plan_unpacking(problem, schedule, true).bytes > 0;
+}
+
+}  // namespace
+
+TEST(Unpacking, FollowsReuse) {
+  EXPECT_TRUE(unpacks(fp8_lists(4096, 640, 8192)));
+  EXPECT_FALSE(unpacks(fp8_lists(64, 640, 1 << 17)));
+  EXPECT_TRUE(unpacks(table_call(4096, 1, 64)));
+  EXPECT_TRUE(unpacks(table_call(4096, 8, 64)));
+  EXPECT_FALSE(unpacks(table_call(256, 256, 64)));  // decode
+  EXPECT_FALSE(unpacks(call(4096, 16, 640)));       // bf16 rows
+}
+
+TEST(Unpacking, ScratchHasALimit) {
+  EXPECT_FALSE(unpacks(fp8_lists(1 << 20, 640, 1 << 20)));
+  EXPECT_FALSE(unpacks(table_call(1 << 20, 1, 1 << 20)));
+  EXPECT_FALSE(unpacks(table_call(1 << 20, 1 << 15, std::int64_t{1} << 50)));
+  EXPECT_LE(gpu::plan_unpacking(table_call(1 << 20, 1, 8000), {}, true).bytes, std::size_t{512} << 20);
+}
+
+TEST(Unpacking, AllSegmentsOrNone) {
+  AttentionProblem problem = table_call(4096, 1, 64);
+  problem.segments[problem.segment_count++] = fp8_lists(4096, 640, 1 << 20).segments[0];
+  EXPECT_FALSE(unpacks(problem));
+  problem.segments[1].store.rows = 1 << 12;
+  EXPECT_TRUE(unpacks(problem));
+}
+
+TEST(Unpacking, NeverWhereBitsMustNotDependOnTheBatch) {
+  Schedule schedule;
+  schedule.batch_invariant = true;
+  EXPECT_FALSE(unpacks(table_call(4096, 1, 64), schedule));
+}
+
+TEST(Unpacking, PlacesDoNotOverlapAndTablesAreInOrder) {
+  AttentionProblem problem = table_call(4096, 2, 65);
+  problem.segments[problem.segment_count++] = fp8_lists(4096, 640, 1000).segments[0];
+  const gpu::UnpackPlan plan = gpu::plan_unpacking(problem, {}, true);
+  std::byte* const scratch = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);
+  const AttentionProblem rows = gpu::unpacked(problem, plan, scratch);
+  const RowStore &pages = rows.segments[0].store, &flat = rows.segments[1].store;
+  EXPECT_EQ(pages.kind, StoreKind::bf16);
+  EXPECT_EQ(pages.rows, 2 * 65 * 64);
+  EXPECT_EQ(pages.row(65 * 64) - pages.data, std::int64_t{65 * 64 * 1024});
+  EXPECT_NE(rows.segments[0].list.table.in_order, nullptr);
+  EXPECT_EQ(rows.segments[0].list.table.pages, 2 * 65);
+  const auto* table = static_cast<const std::uint8_t*>(rows.segments[0].list.table.entries.data);
+  EXPECT_GE(table, pages.data + pages.rows * 1024);
+  EXPECT_GE(flat.data, table + (2 * 65 + 2) * 4);
+  EXPECT_EQ(flat.rows, 1000);
+  EXPECT_EQ(flat.rows_per_page, 1);
+  EXPECT_LE(flat.data + flat.rows * 1024, reinterpret_cast<std::uint8_t*>(scratch + plan.bytes));
 }
 
 }  // namespace raggedmla::test

@@ -65,10 +65,15 @@ struct RowList {
       return {begin * indices.stride0, clamp_index(indptr(t + 1), begin, capacity) - begin, -1};
     }
     const std::int64_t request = request_of(t);
-    if (request < 0) return {};
+    return request < 0 ? RowSpan{} : range_span(first(t), count(t), request, rows);
+  }
+
+  /// The same for a range whose two numbers and whose request are at hand.
+  RAGGEDMLA_HOST_DEVICE RowSpan range_span(std::int64_t first_row, std::int64_t row_count, std::int64_t request,
+                                           std::int64_t rows) const {
     constexpr std::int64_t far = std::int64_t{1} << 62;  // keeps every sum below in range
-    std::int64_t begin = clamp_index(first(t), -far, far);
-    std::int64_t length = count(t) < 0 ? 0 : count(t);
+    std::int64_t begin = clamp_index(first_row, -far, far);
+    std::int64_t length = row_count < 0 ? 0 : row_count;
     if (ring_rows > 0) {
       length = length > ring_rows ? ring_rows : length;
     } else {

@@ -3,6 +3,7 @@
 #include "attention/sm90/fp8_heads.hpp"
 #include "attention/sm90/query_tiles.hpp"
 #include "attention/sm90/single_query.hpp"
+#include "attention/sm90/unpack.hpp"
 #include "device/backends.hpp"
 
 namespace raggedmla::gpu {
@@ -37,6 +38,7 @@ void preload(int device) {
     sm90::preload();
     sm90::single_query::preload();
     sm90::fp8_heads::preload();
+    sm90::preload_unpack();
   }
 #endif
 }

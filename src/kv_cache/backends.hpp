@@ -23,6 +23,7 @@ namespace gpu {
 void quantize_rows(const QuantizeProblem& problem, int device, Stream stream);
 void dequantize_rows(const DequantizeProblem& problem, int device, Stream stream);
 void gather_rows(const GatherProblem& problem, int device, Stream stream);
+void unpack_rows(const UnpackProblem& problem, int device, Stream stream);
 }  // namespace gpu
 
 }  // namespace raggedmla

@@ -1,6 +1,7 @@
-// dequantize_rows and gather_rows: rows at slots -> bf16 rows. Memory traffic is all there is: a thread reads 8 codes
-// and their scale (or 16 bytes of bf16) and writes 16 bytes; four rows are in flight per team before the first is
-// stored.
+// dequantize_rows, gather_rows, unpack_rows: rows at slots -> bf16 rows. Memory traffic is all there is: a thread reads
+// 8 codes and their scale (or 16 bytes of bf16) and writes 16 bytes; four rows are in flight per team before the first
+// is stored.
+#include "gpu/dependent_launch.cuh"
 #include "gpu/fp8.cuh"
 #include "gpu/preload.hpp"
 #include "kv_cache/backends.hpp"
@@ -56,8 +57,10 @@ __device__ uint4 convert_chunk(const Chunk& chunk, int lane) {
 }
 
 template <StoreKind kind, class Problem>
-__global__ void __launch_bounds__(block_threads) read_rows(const Problem problem, int rows_per_block) {
+__global__ void __launch_bounds__(block_threads)
+    read_rows(const __grid_constant__ Problem problem, int rows_per_block) {
   __shared__ FoundRow found[most_rows_per_block];
+  wait_for_kernel_in_front();
   const int lane = team_lane();
   const std::int64_t tasks = problem.tasks();
   const std::int64_t step = std::int64_t{gridDim.x} * rows_per_block;
@@ -66,9 +69,10 @@ __global__ void __launch_bounds__(block_threads) read_rows(const Problem problem
     const int r = static_cast<int>(threadIdx.x);
     if (r < rows) {
       const RowTask task = problem.task(begin + r);
+      const RowStore& source = problem.source_of(begin + r);
       const bool there = task.slot >= 0;
-      found[r].row = there ? problem.source.row(task.slot) : nullptr;
-      found[r].scales = there ? problem.source.scales(task.slot) : nullptr;
+      found[r].row = there ? source.row(task.slot) : nullptr;
+      found[r].scales = there ? source.scales(task.slot) : nullptr;
       found[r].out = task.out;
     }
     __syncthreads();
@@ -108,8 +112,8 @@ void launch_read(const Problem& problem, int device, Stream stream) {
   const RowGrid grid =
       row_grid(problem.tasks(), teams, require_device(device).multiprocessors, blocks_per_multiprocessor);
   const DeviceScope scope(device);
-  launch(kernel_for<Problem>(problem.source.kind), dim3(grid.blocks), dim3(block_threads), 0, stream, problem,
-         grid.rows_per_block);
+  launch_dependent(kernel_for<Problem>(problem.source_of(0).kind), dim3(grid.blocks), dim3(block_threads), 0, stream,
+                   problem, grid.rows_per_block);
 }
 
 }  // namespace
@@ -120,10 +124,15 @@ void dequantize_rows(const DequantizeProblem& problem, int device, Stream stream
 
 void gather_rows(const GatherProblem& problem, int device, Stream stream) { launch_read(problem, device, stream); }
 
+void unpack_rows(const UnpackProblem& problem, int device, Stream stream) {
+  if (problem.tasks() > 0) launch_read(problem, device, stream);
+}
+
 void preload_read_rows() {
   for (const StoreKind kind : {StoreKind::bf16, StoreKind::fp8_ocp, StoreKind::fp8_fnuz}) {
     load_kernel(kernel_for<DequantizeProblem>(kind));
     load_kernel(kernel_for<GatherProblem>(kind));
+    load_kernel(kernel_for<UnpackProblem>(kind));
   }
 }
 

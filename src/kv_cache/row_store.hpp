@@ -47,6 +47,9 @@ struct BlockTable {
   std::int64_t columns = 0;
   std::int32_t rows_per_page = 1;
   std::int64_t pages = 0;  // of the cache: entries are in [0, pages)
+  // Given if entry (b, c) is b * columns + c wherever there is a page, and rows are packed. [requests], non-zero where
+  // no page is missing that a query of the request reads: its rows lie behind each other.
+  const std::int32_t* in_order = nullptr;
 
   /// The table's entry for a logical row, unchecked, -1 where the table has no such column.
   RAGGEDMLA_HOST_DEVICE std::int64_t page(std::int64_t request, std::int64_t row) const {

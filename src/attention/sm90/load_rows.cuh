@@ -66,6 +66,11 @@ class Loader {
 
   __device__ static bool is_flat(const RowList& list) { return !list.table.entries && list.ring_rows == 0; }
 
+  /// Whether the rows of the request are flat rows although a block table names them.
+  __device__ static bool is_in_order(const RowList& list, std::int64_t request) {
+    return list.table.in_order != nullptr && list.ring_rows == 0 && list.table.in_order[request] != 0;
+  }
+
   /// Lane 8s + g: the rows of query g of the item in segment s, logical rows of its request or rows of a flat source.
   /// Those of the next item are sent for, to be in the L1 cache when they are asked for.
   __device__ QueryRange range_of_lane(int item) const {
@@ -83,11 +88,19 @@ class Loader {
     }
     const RowSpan span = list.span(t, store.rows);
     if (span.request < 0 || span.length <= 0) return none;
-    const std::int64_t base = is_flat(list) ? list.row_base(span.request) : 0;
+    std::int64_t base = 0;
+    int request = flat_rows;
+    if (is_flat(list)) {
+      base = list.row_base(span.request);
+    } else if (is_in_order(list, span.request)) {
+      base = span.request * list.table.columns * list.table.rows_per_page;
+    } else {
+      request = static_cast<int>(span.request);
+    }
     std::int64_t begin = span.begin + base, end = begin + span.length;
     if (begin < 0) begin = 0;
-    if (is_flat(list) && end > store.rows) end = store.rows;
-    return {begin, end, static_cast<int>(span.request)};
+    if (request == flat_rows && end > store.rows) end = store.rows;
+    return {begin, end, request};
   }
 
   __device__ static void prefetch(const IntArray& array, std::int64_t i) {
@@ -98,7 +111,6 @@ class Loader {
   /// Ranges of neighbouring queries overlap: the tiles walk their hull and jump over gaps, for queries of one request
   /// at a time (of any request where rows are flat). Positions count from `base`; no range is longer than 2^30.
   __device__ void load_ranges(int segment, const QueryRange& of_lane) {
-    const RowList& list = call_.problem.segments[segment].list;
     const int source = segment * max_queries + lane() % max_queries;
     const std::int64_t begin = shuffle(of_lane.begin, source);
     const int length = static_cast<int>(shuffle(of_lane.end, source) - begin);
@@ -109,8 +121,8 @@ class Loader {
       const std::int64_t base = shuffle(begin, leader);
       const std::int64_t distance = begin - base;
       const int leading_request = shuffle(request, leader);
-      const bool together = (left >> lane() & 1) != 0 && (is_flat(list) || request == leading_request) &&
-                            distance > -(1 << 29) && distance < (1 << 29);
+      const bool together =
+          (left >> lane() & 1) != 0 && request == leading_request && distance > -(1 << 29) && distance < (1 << 29);
       left &= ~lanes_where(together);
       const int first = together ? static_cast<int>(distance) : 0, last = together ? first + length : 0;
       walk(segment, base, leading_request, first, last);
@@ -128,7 +140,7 @@ class Loader {
       // Bit j: this lane's query selects row start + j.
       const int low = min(max(first - start, 0), tile_rows), high = min(max(last - start, 0), tile_rows);
       const std::uint64_t covered = low >= high ? 0 : (~std::uint64_t{0} >> (tile_rows - (high - low))) << low;
-      if (call_.by_copy_engine[segment]) {
+      if (call_.by_copy_engine[segment] && request == flat_rows) {
         begin_entry();
         copy_tile(segment, static_cast<int>(base) + start, covered, rows);
         at_.advance();

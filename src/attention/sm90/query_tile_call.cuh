@@ -20,7 +20,7 @@ struct QueryTileCall {
   int queries_per_item = 0;
   int first_item = 0, last_item = 0;                      // items [first, last) of this launch
   bool wide_stores = false;                               // output rows allow 16-byte (bf16) or 8-byte (f32) stores
-  bool by_copy_engine[AttentionProblem::max_segments]{};  // flat bf16 ranges
+  bool by_copy_engine[AttentionProblem::max_segments]{};  // bf16 ranges of flat rows, or of pages in order
   UnionList unions[AttentionProblem::max_segments];
   CUtensorMap maps[AttentionProblem::max_segments][2];  // boxes of 64 and of 16 rows
   CUtensorMap q_map;                                    // boxes of an item's heads and queries

@@ -68,6 +68,20 @@ bool is_flat_bf16(const SegmentProblem& segment) {
          store.rows_per_page == 1 && store.rows > 0 && store.rows < (1ll << 31) && is_box_stride(store.page_stride);
 }
 
+/// Whether logical row r of request b may be row b * columns * rows_per_page + r of the source.
+bool is_in_order(const SegmentProblem& segment) {
+  return segment.list.kind == ListKind::range && segment.list.table.in_order != nullptr &&
+         segment.list.ring_rows == 0 && segment.store.rows > 0;
+}
+
+/// The same rows without pages.
+RowStore flattened(const RowStore& store) {
+  RowStore flat = store;
+  flat.page_stride = store.row_stride;
+  flat.rows_per_page = 1;
+  return flat;
+}
+
 /// Rows of a flat source as blocks of 64 columns: (column, row, block).
 CUtensorMap row_map(const RowStore& store, int rows, int blocks) {
   return bf16_tensor_map<3>(store.data, {{block_columns, block_columns, 2},
@@ -92,10 +106,15 @@ bool takes(const AttentionProblem& problem, const Schedule& schedule) {
   return true;
 }
 
-bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors) {
+bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors, bool was_fp8) {
   // From measurements on an H200, docs/kernels-hopper.md. Few items leave multiprocessors idle; the portable kernel
-  // splits lists.
-  if (problem.tokens < std::int64_t{multiprocessors} * queries_per_item(problem.heads)) return false;
+  // splits lists. Over fp8 pages it takes longer by half, and a part of the multiprocessors does: two fifths if there
+  // is more to read than a window. With more heads the other choice is not that kernel.
+  std::int64_t rows = 0;
+  for (int s = 0; s < problem.segment_count; ++s) rows += problem.segments[s].store.rows;
+  const bool early = was_fp8 && queries_per_item(problem.heads) > 1;
+  const int least_items = !early ? multiprocessors : multiprocessors * (rows >= 2 * problem.tokens ? 6 : 10) / 15;
+  if (problem.tokens < std::int64_t{least_items} * queries_per_item(problem.heads)) return false;
   // Lists that share little leave most of a tile's products without use if many queries share it.
   const bool shares_little = schedule.expected_overlap >= 0 && schedule.expected_overlap < 0.3f;
   for (int s = 0; s < problem.segment_count; ++s) {
@@ -161,9 +180,10 @@ QueryTileCall call_of(const AttentionProblem& problem, const Plan& plan) {
   call.queries_per_item = plan.queries_per_item;
   call.wide_stores = takes_wide_stores(problem);
   for (int s = 0; s < problem.segment_count; ++s) {
-    const RowStore& store = problem.segments[s].store;
-    call.by_copy_engine[s] = is_flat_bf16(problem.segments[s]);
+    const bool in_order = is_in_order(problem.segments[s]);
+    call.by_copy_engine[s] = in_order || is_flat_bf16(problem.segments[s]);
     if (!call.by_copy_engine[s]) continue;
+    const RowStore store = in_order ? flattened(problem.segments[s].store) : problem.segments[s].store;
     // A whole tile is one box of eight column blocks; the blocks of a narrow one come one by one, to their places.
     call.maps[s][0] = row_map(store, tile_rows, width / block_columns);
     call.maps[s][1] = row_map(store, narrow_rows, 1);

@@ -22,8 +22,8 @@ constexpr int queries_per_item(std::int64_t heads) {
 
 /// Whether the kernel computes this call.
 bool takes(const AttentionProblem& problem, const Schedule& schedule);
-/// Whether it is the fastest that does.
-bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors);
+/// Whether it is the fastest that does. `was_fp8`: the portable kernel would read fp8 pages instead.
+bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors, bool was_fp8);
 
 std::size_t workspace_bytes(const AttentionProblem& problem, const Schedule& schedule);
 void attention(const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,

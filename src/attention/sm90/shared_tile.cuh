@@ -53,6 +53,7 @@ struct QueryRange {
   std::int64_t begin, end;
   int request;
 };
+inline constexpr int flat_rows = -1;  // as a request: the rows are those of the source
 
 struct SharedMemory {
   alignas(1024) unsigned char tiles[stages][tile_bytes];

@@ -101,7 +101,7 @@ bool suits(const AttentionProblem& problem, const Schedule& schedule) {
   return has_lists && schedule.expected_overlap < (problem.heads > 8 ? 0.62f : 0.42f);
 }
 
-bool pays(const AttentionProblem& problem, int multiprocessors) {
+bool pays(const AttentionProblem& problem, int multiprocessors, bool was_fp8) {
   std::int64_t longest = 0;  // entries of a query's lists, about
   bool has_lists = false;
   for (int s = 0; s < problem.segment_count; ++s) {
@@ -111,9 +111,11 @@ bool pays(const AttentionProblem& problem, int multiprocessors) {
     longest += list.kind == ListKind::dense ? list.capacity : list.capacity / problem.tokens;
   }
   // The last round of queries leaves multiprocessors idle, which the portable kernel fills by splitting lists. That
-  // costs it about as much as a few hundred rows.
+  // costs it about as much as a few hundred rows. Over fp8 pages it takes longer by half.
   const std::int64_t places = (problem.tokens + multiprocessors - 1) / multiprocessors * multiprocessors;
-  return has_lists && problem.tokens * 100 >= places * (longest > 2048 ? 90 : 75);
+  const bool long_lists = longest > 2048;
+  const int percent = was_fp8 ? (long_lists ? 60 : 48) : (long_lists ? 90 : 75);
+  return has_lists && problem.tokens * 100 >= places * percent;
 }
 
 void attention(const AttentionProblem& problem, int device, Stream stream) {

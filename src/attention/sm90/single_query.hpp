@@ -14,8 +14,8 @@ inline constexpr int max_heads = 16;
 bool takes(const AttentionProblem& problem, const Schedule& schedule);
 /// Whether it is the better one of the Hopper kernels for such lists.
 bool suits(const AttentionProblem& problem, const Schedule& schedule);
-/// Whether it is faster than the portable kernel.
-bool pays(const AttentionProblem& problem, int multiprocessors);
+/// Whether it is faster than the portable kernel. `was_fp8`: which would read fp8 pages instead.
+bool pays(const AttentionProblem& problem, int multiprocessors, bool was_fp8);
 
 void attention(const AttentionProblem& problem, int device, Stream stream);
 

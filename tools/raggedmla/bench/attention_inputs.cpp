@@ -15,6 +15,15 @@ std::int32_t* i32(const TensorView& view) { return static_cast<std::int32_t*>(vi
 
 std::int64_t page_stride(int rows_per_page) { return (rows_per_page * row_bytes_fp8 + 575) / 576 * 576; }
 
+/// A sequence as the block table of `requests` requests.
+TensorView as_table(TensorView sequence, std::int64_t requests) {
+  const std::int64_t columns = sequence.shape[0] / requests;
+  sequence.rank = 2;
+  sequence.shape = {requests, columns};
+  sequence.stride = {columns, 1};
+  return sequence;
+}
+
 }  // namespace
 
 TensorView AttentionInputs::tensor(DataType type, std::initializer_list<std::int64_t> shape) {
@@ -31,6 +40,25 @@ TensorView AttentionInputs::sequence(std::int64_t count, std::int64_t first, std
   return view;
 }
 
+PagedKv AttentionInputs::fp8_pool(std::int64_t rows, int rows_per_page, std::uint64_t seed) {
+  const std::int64_t pages = (rows + rows_per_page - 1) / rows_per_page, stride = page_stride(rows_per_page);
+  const TensorView view = tensor(DataType::u8, {pages, stride});
+  fill_fp8_pages(view.data, pages, stride, rows_per_page, seed, bench_.stream.get());
+  return PagedKv{view, rows_per_page, Fp8Encoding::ocp};
+}
+
+void AttentionInputs::gather_from(const KvSource& source) {
+  if (const auto* rows = std::get_if<DenseKv>(&source)) {
+    gathered_rows = rows->rows.data;
+    gathered_pitch = gathered_row_bytes = row_bytes_bf16;
+  } else {
+    const auto& pages = std::get<PagedKv>(source);
+    gathered_rows = pages.pages.data;
+    gathered_pitch = pages.pages.stride[0] / pages.rows_per_page / 16 * 16;
+    gathered_row_bytes = v4_row.data_bytes;
+  }
+}
+
 void AttentionInputs::add_queries(std::int64_t tokens, std::int64_t heads, std::uint64_t seed) {
   call.q = tensor(DataType::bf16, {tokens, heads, v4_row.query_width});
   fill_bf16(call.q.data, call.q.size(), seed, bench_.stream.get());
@@ -45,14 +73,16 @@ void AttentionInputs::add_queries(std::int64_t tokens, std::int64_t heads, std::
 AttentionInputs::AttentionInputs(const Bench& bench, const PrefillShape& s, std::uint64_t seed) : bench_(bench) {
   const Stream stream = bench.stream.get();
   add_queries(s.tokens, s.heads, seed);
-  const auto rows_buffer = [&](std::int64_t rows) {
+  const std::int64_t row_bytes = s.fp8_pages ? row_bytes_fp8 : row_bytes_bf16;
+  const auto source = [&](std::int64_t rows, int rows_per_page) -> KvSource {
+    if (s.fp8_pages) return fp8_pool(rows, rows_per_page, seed + 1);
     const TensorView view = tensor(DataType::bf16, {rows, v4_row.query_width});
     fill_bf16(view.data, view.size(), seed + 1, stream);
-    return view;
+    return DenseKv{view};
   };
   if (s.kind == RowKind::lists) {
     const std::int64_t K = s.list_length();
-    const TensorView rows = rows_buffer(s.rows);
+    const KvSource rows = source(s.rows, 64);
     const TensorView indices = tensor(DataType::i32, {s.tokens * K});
     if (s.window_is_disjoint) {
       fill_lists(i32(indices), K, {s.tokens, K, s.rows, 0, s.overlap}, seed + 2, stream);
@@ -64,25 +94,29 @@ AttentionInputs::AttentionInputs(const Bench& bench, const PrefillShape& s, std:
         fill_sequence(i32(indices) + t * K + s.compressed, s.window, first, 1, stream);
       }
     }
-    segments = {{DenseKv{rows}, RaggedRows{indices, sequence(s.tokens + 1, 0, K)}}};
-    gathered_rows = rows.data;
-    gathered_pitch = gathered_row_bytes = row_bytes_bf16;
+    segments = {{rows, RaggedRows{indices, sequence(s.tokens + 1, 0, K)}}};
+    gather_from(rows);
     gathered_lists = i32(indices);
     gathered_length = K;
-    unique_bytes += static_cast<double>(s.rows * row_bytes_bf16 + s.tokens * K * 4);
+    unique_bytes += static_cast<double>(s.rows * row_bytes + s.tokens * K * 4);
   } else {
-    const auto range = [&](std::int64_t rows, std::int64_t first_step, std::int64_t count) {
+    const auto range = [&](std::int64_t rows, int rows_per_page, std::int64_t first_step, std::int64_t count) {
       RangeRows selection;
       selection.first = sequence(s.tokens, 0, first_step);
       selection.count = sequence(s.tokens, count, 0);
       selection.query_start = sequence(2, 0, s.tokens);
-      selection.row_base = sequence(1, 0, 0);
+      if (s.fp8_pages) {  // a table that is not in the order of the pages
+        const std::int64_t pages = (rows + rows_per_page - 1) / rows_per_page;
+        selection.block_table = as_table(sequence(pages, pages - 1, -1), 1);
+      } else {
+        selection.row_base = sequence(1, 0, 0);
+      }
       selection.max_queries_per_request = s.tokens;
-      segments.push_back({DenseKv{rows_buffer(rows)}, selection});
-      unique_bytes += static_cast<double>(rows * row_bytes_bf16);
+      segments.push_back({source(rows, rows_per_page), selection});
+      unique_bytes += static_cast<double>(rows * row_bytes);
     };
-    range(s.tokens + s.window, 1, s.window);
-    if (s.compressed > 0) range(s.compressed, 0, s.compressed);
+    range(s.tokens + s.window, 64, 1, s.window);
+    if (s.compressed > 0) range(s.compressed, 2, 0, s.compressed);
   }
   call.segments = segments;
   call.schedule.expected_overlap = s.kind == RowKind::lists ? static_cast<float>(s.overlap) : -1.0f;
@@ -91,29 +125,21 @@ AttentionInputs::AttentionInputs(const Bench& bench, const PrefillShape& s, std:
 AttentionInputs::AttentionInputs(const Bench& bench, const DecodeShape& s, std::uint64_t seed) : bench_(bench) {
   const Stream stream = bench.stream.get();
   add_queries(s.batch, s.heads, seed);
-  const auto pool = [&](std::int64_t rows, int rows_per_page) {
-    const std::int64_t pages = rows / rows_per_page, stride = page_stride(rows_per_page);
-    const TensorView view = tensor(DataType::u8, {pages, stride});
-    fill_fp8_pages(view.data, pages, stride, rows_per_page, seed + 3, stream);
-    return PagedKv{view, rows_per_page, Fp8Encoding::ocp};
-  };
   // Every request has its own rows; a list holds distinct rows scattered over them.
   const auto lists = [&](const PagedKv& kv, std::int64_t rows, std::int64_t length) {
     const TensorView indices = tensor(DataType::i32, {s.batch * length});
     fill_lists(i32(indices), length, {s.batch, length, rows, rows, 0}, seed + 4, stream);
     segments.push_back({kv, RaggedRows{indices, sequence(s.batch + 1, 0, length)}});
     if (length >= gathered_length) {
-      gathered_rows = kv.pages.data;
-      gathered_pitch = kv.pages.stride[0] / kv.rows_per_page / 16 * 16;
-      gathered_row_bytes = v4_row.data_bytes;
+      gather_from(kv);
       gathered_lists = i32(indices);
       gathered_length = length;
     }
     unique_bytes += static_cast<double>(s.batch * length * (row_bytes_fp8 + 4));
   };
-  lists(pool(s.batch * 2 * s.window, 64), 2 * s.window, s.window);
+  lists(fp8_pool(s.batch * 2 * s.window, 64, seed + 3), 2 * s.window, s.window);
   if (s.compressed > 0) {
-    const PagedKv kv = pool(s.batch * s.context_rows, s.compressed_rows_per_page);
+    const PagedKv kv = fp8_pool(s.batch * s.context_rows, s.compressed_rows_per_page, seed + 3);
     if (s.kind == RowKind::lists) {
       lists(kv, s.context_rows, s.compressed);
     } else {
@@ -122,11 +148,7 @@ AttentionInputs::AttentionInputs(const Bench& bench, const DecodeShape& s, std::
       range.first = sequence(s.batch, 0, 0);
       range.count = sequence(s.batch, s.compressed, 0);
       range.query_start = sequence(s.batch + 1, 0, 1);
-      TensorView table = sequence(s.batch * columns, 0, 1);
-      table.rank = 2;
-      table.shape = {s.batch, columns};
-      table.stride = {columns, 1};
-      range.block_table = table;
+      range.block_table = as_table(sequence(s.batch * columns, 0, 1), s.batch);
       range.max_queries_per_request = 1;
       segments.push_back({kv, range});
       unique_bytes += static_cast<double>(s.batch * s.compressed * row_bytes_fp8);

@@ -11,7 +11,7 @@ namespace raggedmla::bench {
 /// How the rows of a call are named.
 enum class RowKind { lists, ranges };
 
-/// Prefill: T queries of one request over flat bf16 rows, `window` + `compressed` rows each.
+/// Prefill: T queries of one request over flat bf16 rows, or fp8 pages, `window` + `compressed` rows each.
 struct PrefillShape {
   std::string name;
   std::int64_t tokens, heads, window, compressed;
@@ -19,6 +19,7 @@ struct PrefillShape {
   double overlap = 0;               ///< of neighbouring top-k lists
   bool window_is_disjoint = false;  ///< the whole list, window included, has nothing in common with its neighbour's
   std::int64_t rows = 8192;         ///< of the flat buffer that lists name
+  bool fp8_pages = false;           ///< of 64 rows; the compressed rows of ranges: of 2
 
   std::int64_t list_length() const { return window + compressed; }
 };
@@ -62,6 +63,8 @@ class AttentionInputs {
  private:
   TensorView tensor(DataType type, std::initializer_list<std::int64_t> shape);
   TensorView sequence(std::int64_t count, std::int64_t first, std::int64_t step);
+  PagedKv fp8_pool(std::int64_t rows, int rows_per_page, std::uint64_t seed);
+  void gather_from(const KvSource& source);
   void add_queries(std::int64_t tokens, std::int64_t heads, std::uint64_t seed);
 
   const Bench& bench_;

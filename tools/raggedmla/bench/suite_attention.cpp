@@ -18,7 +18,8 @@ std::int64_t queries_of(const PrefillShape& s) { return s.tokens; }
 std::int64_t queries_of(const DecodeShape& s) { return s.batch; }
 
 std::string text_of(const PrefillShape& s) {
-  std::string text = fmt::format("{} H {} K {} T {}", s.name, s.heads, s.list_length(), s.tokens);
+  std::string text =
+      fmt::format("{} H {} K {} T {}{}", s.name, s.heads, s.list_length(), s.tokens, s.fp8_pages ? " fp8" : "");
   if (s.kind == RowKind::ranges) return text + " ranges";
   if (s.window_is_disjoint && s.overlap == 0) return text + " disjoint";
   return text + fmt::format(" overlap {:.2f}", s.overlap);
@@ -34,7 +35,8 @@ template <class Shape>
 void set_floors(const Bench& bench, const Shape& shape, const AttentionInputs& inputs, Result& r) {
   const auto T = static_cast<double>(queries_of(shape));
   r.flops = 4.0 * T * static_cast<double>(shape.heads * shape.list_length() * v4_row.value_width);
-  const double row_bytes = std::is_same_v<Shape, PrefillShape> ? 1024.0 : 584.0;
+  double row_bytes = 584;
+  if constexpr (std::is_same_v<Shape, PrefillShape>) row_bytes = shape.fp8_pages ? 584 : 1024;
   r.bytes = T * static_cast<double>(shape.list_length()) * row_bytes +
             2.0 * T * static_cast<double>(shape.heads) * 2.0 * v4_row.query_width;
   if (bench.ceilings.matrix.flops_per_second > 0)
@@ -115,7 +117,17 @@ void run_prefill(Bench& bench) {
     shapes.push_back(lists("pro-tp8", 4096, 16, 1024, overlap, false));
     shapes.push_back(lists("flash-tp8", 4096, 8, 512, overlap, false));
   }
+  const auto over_fp8_pages = [](PrefillShape shape) {
+    shape.fp8_pages = true;
+    return shape;
+  };
+  shapes.push_back(over_fp8_pages(ranges("hca", 4096, 16, 256)));
+  shapes.push_back(over_fp8_pages(lists("flash-tp1", 4096, 64, 512, 0, true)));
+  shapes.push_back(over_fp8_pages(lists("pro-tp8", 4096, 16, 1024, 0.8, false)));
+  shapes.push_back(over_fp8_pages(lists("flash-tp8", 4096, 8, 512, 0, true)));
   if (!bench.options.quick) {
+    shapes.push_back(over_fp8_pages(ranges("hca", 256, 16, 256)));
+    shapes.push_back(over_fp8_pages(ranges("hca", 1024, 16, 256)));
     for (const std::int64_t T : {1, 16, 64, 256, 1024, 16384}) {
       shapes.push_back(lists("flash-tp1", T, 64, 512, 0, true));
       shapes.push_back(lists("pro-tp8", T, 16, 1024, 0, true));

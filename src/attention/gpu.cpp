@@ -24,9 +24,28 @@ constexpr bool with_sm90 = false;
 
 enum class Choice { portable, query_tiles, single_query, fp8_heads };
 
+/// Query tiles hold up to 64 heads. More of them, if they divide evenly, are calls of equally many each.
+std::int64_t tile_calls(const AttentionProblem& problem) {
+  const std::int64_t calls = (problem.heads + sm90::max_heads - 1) / sm90::max_heads;
+  return calls > 1 && problem.heads % calls == 0 ? calls : 1;
+}
+
+/// The call-th of them.
+AttentionProblem tile_call(const AttentionProblem& problem, std::int64_t call = 0) {
+  AttentionProblem part = problem;
+  part.heads = problem.heads / tile_calls(problem);
+  const std::int64_t first = call * part.heads;
+  part.q += first * problem.q_stride_head;
+  if (part.sink != nullptr) part.sink += first * problem.sink_stride;
+  part.out = static_cast<std::byte*>(problem.out) + first * problem.out_stride_head * (problem.out_is_f32 ? 4 : 2);
+  if (part.lse != nullptr) part.lse += first * problem.lse_stride_head;
+  if (part.max_logits != nullptr) part.max_logits += first * problem.max_logits_stride_head;
+  return part;
+}
+
 bool takes(Choice choice, const AttentionProblem& problem, const Schedule& schedule) {
   if constexpr (with_sm90) {
-    if (choice == Choice::query_tiles) return sm90::takes(problem, schedule);
+    if (choice == Choice::query_tiles) return sm90::takes(tile_call(problem), schedule);
     if (choice == Choice::single_query) return sm90::single_query::takes(problem, schedule);
     if (choice == Choice::fp8_heads) return sm90::fp8_heads::takes(problem);
   }
@@ -37,7 +56,7 @@ bool takes(Choice choice, const AttentionProblem& problem, const Schedule& sched
 /// unpacked.
 bool pays(Choice choice, const AttentionProblem& problem, const Schedule& schedule, int multiprocessors, bool was_fp8) {
   if constexpr (with_sm90) {
-    if (choice == Choice::query_tiles) return sm90::pays(problem, schedule, multiprocessors, was_fp8);
+    if (choice == Choice::query_tiles) return sm90::pays(tile_call(problem), schedule, multiprocessors, was_fp8);
     if (choice == Choice::single_query) return sm90::single_query::pays(problem, multiprocessors, was_fp8);
   }
   return true;
@@ -92,7 +111,7 @@ Dispatch dispatch(const AttentionProblem& problem, const Schedule& schedule, int
 
 std::size_t workspace_bytes(Choice choice, const AttentionProblem& problem, const Schedule& schedule, int device) {
   if constexpr (with_sm90) {
-    if (choice == Choice::query_tiles) return sm90::workspace_bytes(problem, schedule);
+    if (choice == Choice::query_tiles) return sm90::workspace_bytes(tile_call(problem), schedule);
     if (choice == Choice::single_query) return 0;
     if (choice == Choice::fp8_heads) return sm90::fp8_heads::workspace_bytes(problem, schedule, device);
   }
@@ -102,7 +121,12 @@ std::size_t workspace_bytes(Choice choice, const AttentionProblem& problem, cons
 void attend(Choice choice, const AttentionProblem& problem, const Schedule& schedule, int device, Workspace workspace,
             Stream stream) {
   if constexpr (with_sm90) {
-    if (choice == Choice::query_tiles) return sm90::attention(problem, schedule, device, workspace, stream);
+    if (choice == Choice::query_tiles) {
+      for (std::int64_t call = 0; call < tile_calls(problem); ++call) {
+        sm90::attention(tile_call(problem, call), schedule, device, workspace, stream);
+      }
+      return;
+    }
     if (choice == Choice::single_query) return sm90::single_query::attention(problem, device, stream);
     if (choice == Choice::fp8_heads) return sm90::fp8_heads::attention(problem, schedule, device, workspace, stream);
   }

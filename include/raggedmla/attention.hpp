@@ -79,7 +79,8 @@ struct Attention {
   Schedule schedule;
 };
 
-/// Scratch for the call: a function of shapes, schedule and device only.
+/// Scratch for the call: a function of shapes, schedule and device only. Up to 512 MiB where rows of fp8 pages are
+/// unpacked once for many queries.
 std::size_t attention_workspace_bytes(const Attention& arguments);
 
 /// Enqueues the call on the stream. No allocation, no host wait.

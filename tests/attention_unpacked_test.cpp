@@ -31,6 +31,15 @@ const std::vector<AttentionCase>& cases() {
       {"strided", 36, 16, {{fp8_ocp, range_table, 90, 300, 64, true, 0.2, 3}}, Sink::normal, true, true, true},
       // More than 32 heads fill a tile with few queries: enough of these that kernel `automatic` unpacks.
       {"many", 160, 33, {{fp8_ocp, range_table, 40, 200, 16, false, 0.1}, {fp8_fnuz, ragged, 25, 100}}, Sink::normal},
+      // More than 64 heads: several calls of query tiles.
+      {"head_groups",
+       9,
+       96,
+       {{flat, dense_lengths, 70}, {fp8_ocp, range_table, 60, 90}},
+       Sink::normal,
+       true,
+       true,
+       true},
   };
   return table;
 }

@@ -79,8 +79,8 @@ struct Attention {
   Schedule schedule;
 };
 
-/// Scratch for the call: a function of shapes, schedule and device only. Up to 512 MiB where rows of fp8 pages are
-/// unpacked once for many queries.
+/// Scratch for the call, from shapes, schedule and device only: up to 512 MiB and more where fp8 rows are unpacked first.
+/// A call over less may need more than one over more, so ask for every shape that will be used.
 std::size_t attention_workspace_bytes(const Attention& arguments);
 
 /// Enqueues the call on the stream. No allocation, no host wait.

@@ -464,7 +464,7 @@ typedef struct raggedmla_attention_args {
 /** Defaults of raggedmla_attention_args; the scale is 512^-0.5. */
 #define RAGGEDMLA_ATTENTION_INIT \
   { sizeof(raggedmla_attention_args), NULL, NULL, 0, 0.04419417382415922f, NULL, NULL, NULL, NULL, NULL, NULL }
-/** Scratch that raggedmla_attention needs. */
+/** Scratch that raggedmla_attention needs. A call with smaller shapes may need more: ask for every one that is used. */
 RAGGEDMLA_EXPORT raggedmla_status raggedmla_attention_workspace_bytes(const raggedmla_attention_args* args,
                                                                       size_t* bytes);
 /** Sparse attention over the union of all segments' rows. */

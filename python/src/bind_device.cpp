@@ -73,8 +73,8 @@ void bind_device(nb::module_& module) {
                            R"(Scratch memory of operators on one device, for calls that run one after the other.
 
 Grows when a call needs more, and refuses to (ValueError) while its stream is being captured: reserve it before the
-capture, or make one call of the largest size. Buffers that were handed out stay allocated as long as the Workspace,
-since a captured graph may hold their addresses. Two streams need two.)")
+capture, or make every call once before (the largest need not take the most scratch). Buffers that were handed out stay
+allocated as long as the Workspace, since a captured graph may hold their addresses. Two streams need two.)")
       .def(nb::init<>())
       .def(
           "reserve",

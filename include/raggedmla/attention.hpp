@@ -79,7 +79,7 @@ struct Attention {
   Schedule schedule;
 };
 
-/// Scratch for the call, from shapes, schedule and device only: 512 MiB and more where many fp8 rows are unpacked first.
+/// Scratch for the call, from shapes, schedule and device only: 512 MiB and more where fp8 rows are unpacked first.
 /// A call over less may need more than one over more, so ask for every shape that will be used.
 std::size_t attention_workspace_bytes(const Attention& arguments);
 

@@ -123,7 +123,7 @@ nb::object attention(nb::handle q_object, nb::handle segments_object, nb::handle
 }
 
 std::size_t workspace_bytes(nb::handle q_object, nb::handle segments_object, nb::handle out_object, nb::handle kernel,
-                            nb::handle splits, nb::handle batch_invariant) {
+                            nb::handle splits, nb::handle batch_invariant, nb::handle expected_overlap) {
   const Array q = import_array(q_object, "q");
   const Array out = import_array(out_object, "out");
   const Segments segments(segments_object);
@@ -132,6 +132,7 @@ std::size_t workspace_bytes(nb::handle q_object, nb::handle segments_object, nb:
   arguments.segments = segments.view();
   arguments.out = out.view;
   arguments.schedule = schedule(kernel, splits, batch_invariant);
+  arguments.schedule.expected_overlap = number(expected_overlap, "expected_overlap");
   return attention_workspace_bytes(arguments);
 }
 
@@ -202,10 +203,13 @@ and RuntimeError where the device refuses; nothing has been written then.)");
 
   module.def("attention_workspace_bytes", &workspace_bytes, named("q"), named("segments"), named("out"), nb::kw_only(),
              named("kernel") = "automatic", named("splits") = 0, named("batch_invariant") = false,
+             named("expected_overlap") = -1.0f,
              nb::sig("def attention_workspace_bytes(q: Array, segments: Segment | "
                      "collections.abc.Sequence[Segment | tuple], out: Array, *, "
-                     "kernel: str = 'automatic', splits: int = 0, batch_invariant: bool = False) -> int"),
-             "Bytes of scratch that `attention` needs for these shapes: what to pass to Workspace.reserve.");
+                     "kernel: str = 'automatic', splits: int = 0, batch_invariant: bool = False, "
+                     "expected_overlap: float = -1.0) -> int"),
+             "Bytes of scratch that `attention` needs for these shapes and this schedule: what to pass to "
+             "Workspace.reserve.");
 
   module.def("merge_states", &merge_states, named("partial_out"), named("partial_lse"), named("sink") = nb::none(),
              nb::kw_only(), named("out") = nb::none(), named("lse") = nb::none(), named("return_lse") = false,

@@ -113,3 +113,12 @@ def test_explicit_stream_is_taken_and_others_refused():
     raggedmla.build_ragged(indices, stream=0)
     with pytest.raises(TypeError, match="stream is a str, expected"):
         raggedmla.build_ragged(indices, stream="default")
+
+
+def test_scratch_depends_on_the_whole_schedule():
+    q, out = numpy.zeros((2, 4, 512), bfloat16), numpy.zeros((2, 4, 512), bfloat16)
+    rows = raggedmla.DenseRows(numpy.zeros((2, 3), numpy.int32), numpy.zeros(2, numpy.int32))
+    segments = [(raggedmla.DenseKv(numpy.zeros((8, 512), bfloat16)), rows)]
+    assert raggedmla.attention_workspace_bytes(q, segments, out, expected_overlap=0.8) >= 0
+    with pytest.raises(TypeError, match="expected_overlap"):
+        raggedmla.attention_workspace_bytes(q, segments, out, expected_overlap="much")

@@ -234,8 +234,9 @@ class ScoreGroup {
     if (lane() == 0) exchange.rescale[warp()] = rescale ? 1 : 0;
     const float minus_m[2] = {maximum_[0] == -infinity ? 0.0f : -maximum_[0],
                               maximum_[1] == -infinity ? 0.0f : -maximum_[1]};
+    // Not fused: the maximum is made of rounded products, too, and in huge logits the rounding is huge.
 #pragma unroll
-    for (int j = 0; j < score_count; ++j) s[j] = exp2_fast(fmaf(s[j], scale, minus_m[j / 2 % 2]));
+    for (int j = 0; j < score_count; ++j) s[j] = exp2_fast(__fadd_rn(__fmul_rn(s[j], scale), minus_m[j / 2 % 2]));
   }
 
   /// Raises what lags too far behind. Returns whether the output so far must be rescaled, by factors in the exchange.

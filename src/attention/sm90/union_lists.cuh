@@ -7,7 +7,7 @@
 //
 // Counts are 0 or 1, read off the bitmaps. A bit that was set before is a duplicate (rare): its thread remembers it and
 // adds it where its row stands in the finished list. Lists that this form cannot hold (a row more than 15 times in one
-// list, a duplicate behind entry 4,096, a union too long) are left to be walked one by one.
+// list, a duplicate behind entry 4,096 (sparse: 8,192), a union too long) are left to be walked one by one.
 //
 // Large sources, `sparse`: bitmaps of all rows would not fit, so a pass before marks the words that hold any selected
 // row, and bitmaps have these only, numbered in order; if they still do not fit, a range of them after the other.

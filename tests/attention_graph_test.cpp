@@ -44,8 +44,7 @@ std::unique_ptr<Captured> capture(AttentionData& data, const Backend& backend) {
   try {
     return std::make_unique<Captured>(data, backend);
   } catch (const Error& error) {
-    const bool refused = std::string(error.what()).find("no Hopper kernel") != std::string::npos;
-    if (backend.kernel == Schedule::Kernel::sm90 && refused) return nullptr;
+    if (is_refusal(backend, error)) return nullptr;
     throw;
   }
 }

@@ -1,9 +1,8 @@
-// Calls over fp8 pages that the Hopper backend computes over rows unpacked ahead: every kind of list and of trouble in
-// it, on every backend present. What is unpacked when: schedule_test.cpp.
+// Calls over fp8 pages that the Hopper backend computes over rows unpacked ahead: NaN, graphs, scratch. Kinds of lists
+// and trouble in them: attention_test.cpp. What is unpacked when: schedule_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 
 #include "support/attention_case.hpp"
 
@@ -14,38 +13,6 @@ namespace {
 using enum Store;
 using enum List;
 
-const std::vector<AttentionCase>& cases() {
-  static const std::vector<AttentionCase> table{
-      // name, T, H, segments {store, list, K, rows, rows per page, wide, invalid}, sink, f32, rope, strided
-      {"tables", 41, 16, {{fp8_ocp, range_table, 130, 600}, {fp8_fnuz, range_table, 60, 90, 2}}, Sink::normal},
-      {"missing_pages", 45, 16, {{fp8_ocp, range_table, 200, 640, 16, false, 0.3}}, Sink::infinities},
-      {"missing_small_pages", 38, 8, {{fp8_fnuz, range_table, 90, 120, 2, true, 0.3}}},
-      {"no_page", 33, 16, {{fp8_ocp, range_table, 80, 200, 64, false, 1.0}}, Sink::normal},
-      {"odd_pages", 37, 12, {{fp8_ocp, range_table, 97, 200, 7, true, 0.1}}, Sink::normal},
-      {"ring", 40, 16, {{fp8_ocp, range_ring, 100, 700, 16, false, 0.1}, {fp8_ocp, range_table, 30, 90, 2}}},
-      {"flat_range", 35, 16, {{fp8_ocp, range_flat, 70, 300}, {fp8_fnuz, range_flat, 40, 200, 5}}, Sink::normal},
-      {"lists", 20, 16, {{fp8_ocp, ragged, 90, 300, 64, true, 0.3}, {fp8_fnuz, dense_lengths, 70, 200, 7, false, 0.3}}},
-      {"mixed", 37, 16, {{flat, range_flat, 128, 600}, {fp8_ocp, range_table, 60, 90, 2, false, 0.2}}, Sink::normal},
-      {"mixed_lists", 21, 8, {{bf16_pages, ragged, 65, 200}, {fp8_fnuz, dense, 33, 100}, {flat, dense, 9}}},
-      {"empty_source", 9, 16, {{fp8_ocp, dense, 0, 0}, {fp8_ocp, range_table, 60, 90}}, Sink::normal},
-      {"strided", 36, 16, {{fp8_ocp, range_table, 90, 300, 64, true, 0.2, 3}}, Sink::normal, true, true, true},
-      // More than 32 heads fill a tile with few queries: enough of these that kernel `automatic` unpacks.
-      {"many", 160, 33, {{fp8_ocp, range_table, 40, 200, 16, false, 0.1}, {fp8_fnuz, ragged, 25, 100}}, Sink::normal},
-      // More than 64 heads: several calls of query tiles.
-      {"head_groups",
-       9,
-       96,
-       {{flat, dense_lengths, 70}, {fp8_ocp, range_table, 60, 90}},
-       Sink::normal,
-       true,
-       true,
-       true},
-  };
-  return table;
-}
-
-class UnpackedTable : public testing::TestWithParam<std::tuple<Backend, std::size_t>> {};
-
 class Unpacked : public testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
@@ -53,11 +20,6 @@ class Unpacked : public testing::TestWithParam<Backend> {
     if (GetParam().device.type != DeviceType::cpu) preload(GetParam().device);
   }
 };
-
-bool is_refusal(const Backend& backend, const Error& error) {
-  return backend.kernel == Schedule::Kernel::sm90 &&
-         std::string(error.what()).find("no Hopper kernel") != std::string::npos;
-}
 
 /// 24 queries of one request, each over 8 rows from its own number on, through a table of pages of 4 fp8 rows.
 struct Window {
@@ -90,28 +52,6 @@ struct Window {
 };
 
 }  // namespace
-
-TEST_P(UnpackedTable, EqualsReference) {
-  const auto& [backend, index] = GetParam();
-  if (!present(backend)) GTEST_SKIP() << "no GPU";
-  const AttentionCase& c = cases()[index];
-  AttentionData data(c);
-  const Expected expected = reference_of(data.call);
-  try {
-    run_attention(data.call, backend);
-  } catch (const Error& error) {
-    if (is_refusal(backend, error)) GTEST_SKIP() << error.what();
-    throw;
-  }
-  expect_close(data.call, expected, c.name);
-}
-
-INSTANTIATE_TEST_SUITE_P(Cases, UnpackedTable,
-                         testing::Combine(testing::ValuesIn(attention_backends()),
-                                          testing::Range<std::size_t>(0, cases().size())),
-                         [](const auto& test) {
-                           return std::get<0>(test.param).name + "_" + cases()[std::get<1>(test.param)].name;
-                         });
 
 // Row 0 is NaN; query 0 alone selects it.
 TEST_P(Unpacked, NanRowOfATileMate) {

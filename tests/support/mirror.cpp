@@ -1,5 +1,6 @@
 #include "support/mirror.hpp"
 
+#include <string_view>
 #include <type_traits>
 
 namespace raggedmla::test {
@@ -168,6 +169,11 @@ void Mirror::finish() {
       copy.memory.download(static_cast<char*>(copy.host.data) + offset, bytes, offset);
     });
   }
+}
+
+bool is_refusal(const Backend& backend, const Error& error) {
+  return backend.kernel == Schedule::Kernel::sm90 &&
+         std::string_view(error.what()).find("no Hopper kernel") != std::string_view::npos;
 }
 
 void run_attention(const Attention& host, const Backend& backend) {

@@ -89,5 +89,7 @@ class Mirror {
 
 /// Runs the call on a backend with its own scratch; outputs of `host` hold the result.
 void run_attention(const Attention& host, const Backend& backend);
+/// Whether the call was refused because the backend is the Hopper kernels alone and none of them takes it.
+bool is_refusal(const Backend& backend, const Error& error);
 
 }  // namespace raggedmla::test

@@ -106,6 +106,7 @@ void unpack(const AttentionProblem& problem, const UnpackPlan& plan, const Atten
   }
   launch_dependent(find_pages, dim3(static_cast<unsigned>(requests), static_cast<unsigned>(problem.segment_count)),
                    dim3(block_threads), 0, stream, search);
+  static_assert(AttentionProblem::max_segments <= UnpackProblem::most_parts);
   UnpackProblem rows[2];  // a launch for each encoding
   for (int s = 0; s < problem.segment_count; ++s) {
     if (plan.parts[s].rows == 0) continue;

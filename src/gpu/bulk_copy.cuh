@@ -1,4 +1,4 @@
-// Copies from global to shared memory that run beside the threads: 16-byte cp.async (any gather), and tiles of a
+// Copies between global and shared memory that run beside the threads: 16-byte cp.async (any gather), and tiles of a
 // matrix by the tensor copy engine.
 #pragma once
 
@@ -47,6 +47,18 @@ __device__ inline void copy_box(std::uint32_t shared_destination, const CUtensor
       "[%5];" ::"r"(shared_destination),
       "l"(&map), "r"(0), "r"(row), "r"(plane), "r"(full.address)
       : "memory");
+}
+
+/// A box of shared memory to where its first element is (column, row, plane); elements outside the matrix are left out.
+/// Every thread that wrote the box has called fence_async_proxy() since.
+__device__ inline void store_box(const CUtensorMap& map, int column, int row, int plane, std::uint32_t shared_source) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
+               "r"(column), "r"(row), "r"(plane), "r"(shared_source)
+               : "memory");
+}
+/// Ends the group of this thread's bulk stores and waits until shared memory has been read; writing may go on.
+__device__ inline void wait_for_bulk_stores() {
+  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 /// A dimension of a tensor as the copy engine sees it: its size, the elements of a box, and the bytes between elements

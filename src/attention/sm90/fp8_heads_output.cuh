@@ -90,7 +90,7 @@ class OutputGroup {
                    "r"(passing + lane_ * passing_pitch), "r"(channels * 4)
                    : "memory");
     }
-    asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
+    wait_for_bulk_stores();
   }
 
   /// Through the stages, which no product reads any more, so that threads store neighbouring channels. A warp stores

@@ -18,23 +18,17 @@ class Loader {
   __device__ Loader(const QueryTileCall& call, SharedMemory& shared) : call_(call), shared_(shared) {}
 
   __device__ void run() {
-    wait_for_kernel_in_front();  // the merge of lists; what it did not write was there before it began
-    QueryRange range = range_of_lane(items_begin(call_));
-    for (int item = items_begin(call_); item < call_.last_item; item = next_item(item)) {
-      load_queries(item);
-      for (int s = 0; s < call_.problem.segment_count; ++s) {
-        if (call_.problem.segments[s].list.kind == ListKind::range) {
-          load_ranges(s, range);
-          continue;
-        }
-        const int merged = merged_length(item, s);
-        if (merged >= 0) {
-          load_union(item, s, merged);
-        } else {
-          load_lists(item, s);
-        }
-      }
-      range = range_of_lane(next_item(item));  // while all stages are busy
+    int item = items_begin(call_);
+    load_queries(item);
+    QueryRange range = range_of_lane(item);
+    wait_for_kernel_in_front();  // the merge of lists; all else was there before it began
+    while (true) {
+      load_item(item, range);
+      const int next = next_item(item);
+      range = range_of_lane(next);  // while all stages are busy
+      if (next >= call_.last_item) break;
+      load_queries(next);
+      item = next;
     }
     begin_entry();
     announce({TileKind::end, 0}, 0);
@@ -43,10 +37,26 @@ class Loader {
  private:
   // Warp w gathers rows 16w to 16w + 15; its lane i looks up the i-th of them. What needs one thread only, warp 0 does.
   static constexpr int rows_per_warp = tile_rows / 4;
-  __device__ static int warp() { return static_cast<int>(threadIdx.x) % group_threads / warp_lanes; }
-  __device__ static int lane() { return lane_index(); }
+  // The loading group is the block's first, so these need no `% group_threads`.
+  __device__ static int warp() { return static_cast<int>(threadIdx.x / unsigned{warp_lanes}); }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % unsigned{warp_lanes}); }
   __device__ static bool looks_up() { return lane() < rows_per_warp; }
   __device__ static int looked_up_row() { return rows_per_warp * warp() + lane(); }
+
+  __device__ void load_item(int item, const QueryRange& range) {
+    for (int s = 0; s < call_.problem.segment_count; ++s) {
+      if (call_.problem.segments[s].list.kind == ListKind::range) {
+        load_ranges(s, range);
+        continue;
+      }
+      const int merged = merged_length(item, s);
+      if (merged >= 0) {
+        load_union(item, s, merged);
+      } else {
+        load_lists(item, s);
+      }
+    }
+  }
 
   // ---- q -----------------------------------------------------------------------------------------------------------
 
@@ -140,7 +150,7 @@ class Loader {
       // Bit j: this lane's query selects row start + j.
       const int low = min(max(first - start, 0), tile_rows), high = min(max(last - start, 0), tile_rows);
       const std::uint64_t covered = low >= high ? 0 : (~std::uint64_t{0} >> (tile_rows - (high - low))) << low;
-      if (call_.by_copy_engine[segment] && request == flat_rows) {
+      if (call_.rows_by_copy_engine[segment] && request == flat_rows) {
         begin_entry();
         copy_tile(segment, static_cast<int>(base) + start, covered, rows);
         at_.advance();
@@ -154,8 +164,9 @@ class Loader {
   __device__ void copy_tile(int segment, int row, std::uint64_t covered, int rows) const {
     Selections& selections = shared_.selections[at_.index];
     if (warp() == 0) {
+      const bool skips = any_lane(lane() < call_.queries_per_item && ~covered != 0);
       if (lane() < max_queries) *reinterpret_cast<std::uint64_t*>(selections.queries[lane()]) = covered;
-      if (lane() < 4) selections.repeats[lane()] = 0;
+      if (lane() < 4) selections.marks[lane()] = skips ? Selections::skips : 0;
     }
     const bool narrow = rows <= narrow_rows;
     announce({TileKind::rows, rows}, (narrow ? narrow_rows : tile_rows) * width * 2);
@@ -176,11 +187,7 @@ class Loader {
     const auto valid = static_cast<std::uint32_t>(lanes_where(slot >= 0));
     begin_entry();
     Selections& selections = shared_.selections[at_.index];
-    if (lane() < max_queries) {
-      const auto mine = static_cast<std::uint32_t>(covered >> (rows_per_warp * warp()));
-      selections.queries[lane()][warp()] = static_cast<std::uint16_t>(mine & valid);
-    }
-    if (lane() == 0) selections.repeats[warp()] = 0;
+    mark(selections, static_cast<std::uint32_t>(covered >> (rows_per_warp * warp())) & valid, false);
     gather(store, slot, rows);
   }
 
@@ -235,10 +242,20 @@ class Loader {
     }
     begin_entry();
     Selections& selections = shared_.selections[at_.index];
-    if (lane() < max_queries) selections.queries[lane()][warp()] = static_cast<std::uint16_t>(mine);
-    if (lane() == 0) selections.repeats[warp()] = repeats != 0;
+    mark(selections, mine, repeats != 0);
     if (looks_up()) selections.counts[looked_up_row()] = counts;
     gather(call_.problem.segments[segment].store, slot, rows);
+  }
+
+  /// `mine`: which of this warp's rows query lane() selects.
+  __device__ void mark(Selections& selections, std::uint32_t mine, bool repeats) const {
+    const auto rows = static_cast<std::uint16_t>(mine);
+    const bool skips = any_lane(lane() < call_.queries_per_item && rows != 0xFFFF);
+    if (lane() < max_queries) selections.queries[lane()][warp()] = rows;
+    if (lane() == 0) {
+      selections.marks[warp()] =
+          static_cast<std::uint8_t>((skips ? Selections::skips : 0) | (repeats ? Selections::repeats : 0));
+    }
   }
 
   // ---- entries of the ring -----------------------------------------------------------------------------------------
@@ -279,7 +296,7 @@ class Loader {
       }
     }
     Barrier& full = shared_.tile_full[at_.index];
-    if (threadIdx.x % group_threads == 0) {
+    if (threadIdx.x == 0) {
       shared_.info[at_.index] = {TileKind::rows, rows};
       full.arrive(1);
     }
@@ -287,22 +304,34 @@ class Loader {
     at_.advance();
   }
 
-  /// A warp copies a row of 1 KiB in two steps of 512 bytes: lane l takes chunks l and l + 32.
+  /// Four rows at a time: eight lanes of a warp copy one, a block of 64 columns a step, so that a lane needs one
+  /// address for all eight steps.
   __device__ void gather_bf16(const RowStore& store, int slot) const {
-    // Rows start on 16-byte boundaries: counted so, 32 bits reach 64 GiB.
-    const std::uint32_t row_unit = slot < 0 ? no_row : static_cast<std::uint32_t>((store.row(slot) - store.data) >> 4);
-    const std::uint8_t* source = store.data + lane() * 16;
-    const std::uint32_t stage =
-        stage_address() + (lane() / 8) * block_bytes + warp() * (rows_per_warp * 128) + (lane() % 8) * 16;
+    constexpr int rows_at_once = 4, lanes_per_row = warp_lanes / rows_at_once;
+    const std::uint32_t lane_unit = slot < 0 ? no_row : unit_of_bf16_row(store, static_cast<std::uint32_t>(slot));
+    const int chunk = lane() % lanes_per_row;
+    const std::uint32_t stage = stage_address() + warp() * (rows_per_warp * 128);
 #pragma unroll
-    for (int i = 0; i < rows_per_warp; ++i) {
-      const std::uint32_t unit = shuffle(row_unit, i);
+    for (int first = 0; first < rows_per_warp; first += rows_at_once) {
+      const int row = first + lane() / lanes_per_row;
+      const std::uint32_t unit = shuffle(lane_unit, row);
       const bool valid = unit != no_row;
-      const std::uint8_t* from = source + (valid ? std::uint64_t{unit} << 4 : 0);
-      const std::uint32_t to = (stage ^ ((i % 8) << 4)) + i * 128;  // the swizzle: stages start on 1024 bytes
-      copy_16_bytes(to, from, valid);
-      copy_16_bytes(to + 4 * block_bytes, from + 512, valid);
+      const std::uint8_t* from = store.data + chunk * 16 + std::uint64_t{valid ? unit : 0} * 16;
+      const std::uint32_t to = stage + swizzled(row, chunk);
+#pragma unroll
+      for (int block = 0; block < width / block_columns; ++block) {
+        copy_16_bytes(to + block * block_bytes, from + block * (block_columns * 2), valid);
+      }
     }
+  }
+
+  /// RowStore::row in 32 bits: rows start on 16-byte boundaries, and takes() admits 2^35 bytes of them.
+  __device__ static std::uint32_t unit_of_bf16_row(const RowStore& store, std::uint32_t slot) {
+    const auto page_units = static_cast<std::uint32_t>(store.page_stride >> 4);
+    if (store.rows_per_page == 1) return slot * page_units;
+    const auto rows_per_page = static_cast<std::uint32_t>(store.rows_per_page);
+    const std::uint32_t page = slot / rows_per_page;
+    return page * page_units + (slot - page * rows_per_page) * static_cast<std::uint32_t>(store.row_stride >> 4);
   }
 
   /// A warp decodes a row: lanes 0 to 27 take 16 codes each and write two chunks; `batch` rows are in flight. The bf16
@@ -312,7 +341,7 @@ class Loader {
     constexpr int batch = 4, code_lanes = 28, code_bytes = 448;
     const std::uint32_t stage = stage_address() + warp() * (rows_per_warp * 128);
     const std::uint32_t row_unit = slot < 0 ? no_row : static_cast<std::uint32_t>((store.row(slot) - store.data) >> 4);
-    // Scale records start on 8-byte boundaries.
+    // Rows start on 16-byte boundaries, scale records on 8-byte ones.
     const std::uint32_t scale_unit = slot < 0 ? 0 : static_cast<std::uint32_t>((store.scales(slot) - store.data) >> 3);
 #pragma unroll 1
     for (int i = 0; i < rows_per_warp; i += 4) {

@@ -10,7 +10,8 @@
 //   output warpgroups                | O+=P0 V0 | O+=P1 V1     two, 64 x 256 fp32 each in registers
 //
 // Scores of a tile and the products of the tile before it run at the same time, so the softmax costs the matrix units
-// nothing, and the store of an item hides behind the first tiles of the next.
+// nothing. A bf16 output leaves by the copy engine through the stage that brought the next item's q, while that item's
+// first tiles are scored.
 #include "attention/sm90/accumulate_output.cuh"
 #include "attention/sm90/load_rows.cuh"
 #include "attention/sm90/score_rows.cuh"
@@ -25,7 +26,9 @@ namespace {
 
 constexpr int block_threads = 4 * group_threads;
 
-template <bool with_fp8>
+/// `with_fp8`: some source of the call has fp8 pages. `with_largest`: keeps the largest logits; for calls that ask for
+/// them, and for all over fp8 pages, which decoding binds.
+template <bool with_fp8, bool with_largest>
 __global__ void __launch_bounds__(block_threads, 1) query_tiles(const __grid_constant__ QueryTileCall call) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   SharedMemory& shared = *reinterpret_cast<SharedMemory*>(shared_bytes);
@@ -38,7 +41,10 @@ __global__ void __launch_bounds__(block_threads, 1) query_tiles(const __grid_con
       shared.scores_full[i].initialize(scores_full_arrivals);
       shared.scores_empty[i].initialize(scores_empty_arrivals);
     }
-    for (int i = 0; i < turns; ++i) shared.multiplied[i].initialize(multiplied_arrivals);
+    for (int i = 0; i < turns; ++i) {
+      shared.multiplied[i].initialize(multiplied_arrivals);
+      shared.q_taken[i].initialize(q_taken_arrivals);
+    }
     fence_barrier_initialization();
   }
   const AttentionProblem& problem = call.problem;
@@ -55,7 +61,7 @@ __global__ void __launch_bounds__(block_threads, 1) query_tiles(const __grid_con
     Loader<with_fp8>(call, shared).run();
   } else if (group == 1) {
     grow_registers<product_registers>();
-    ScoreGroup(call, shared).run();
+    ScoreGroup<with_largest>(call, shared).run();
   } else {
     grow_registers<product_registers>();
     OutputGroup(call, shared, group - 2).run();
@@ -101,26 +107,52 @@ bool takes(const AttentionProblem& problem, const Schedule& schedule) {
     constexpr std::int64_t most_rows = 1ll << 30;  // rows and list entries are counted in 32 bits
     if (store.rows > most_rows || list.ring_rows > most_rows || list.capacity > most_rows) return false;
     if (list.table.columns > most_rows / list.table.rows_per_page) return false;
-    if (store.rows / store.rows_per_page * store.page_stride > (1ll << 35)) return false;  // bytes, in units of 8
+    // Rows are found in 32 bits, units of 16 bytes, and scale records in units of 8. A page may be longer than the way
+    // to the next one.
+    const std::int64_t pages = store.rows / store.rows_per_page;
+    if (pages * store.page_stride + (store.rows_per_page - 1) * store.row_stride > (1ll << 35)) return false;
   }
   return true;
 }
 
-bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors, bool was_fp8) {
-  // From measurements on an H200, docs/kernels-hopper.md. Few items leave multiprocessors idle; the portable kernel
-  // splits lists. Over fp8 pages it takes longer by half, and a part of the multiprocessors does: two fifths if there
-  // is more to read than a window. With more heads the other choice is not that kernel.
+namespace {
+
+/// Heads that the portable kernel serves with one reading of the rows.
+constexpr int portable_heads = 16;
+
+/// Items a multiprocessor from which tiles are faster than the portable kernel, which splits the lists of few queries.
+/// From measurements on an H200, docs/kernels-hopper.md.
+float least_items(const AttentionProblem& problem, const Schedule& schedule, bool was_fp8) {
+  const int queries = queries_per_item(problem.heads);
+  bool has_lists = false;
   std::int64_t rows = 0;
-  for (int s = 0; s < problem.segment_count; ++s) rows += problem.segments[s].store.rows;
-  const bool early = was_fp8 && queries_per_item(problem.heads) > 1;
-  const int least_items = !early ? multiprocessors : multiprocessors * (rows >= 2 * problem.tokens ? 6 : 10) / 15;
-  if (problem.tokens < std::int64_t{least_items} * queries_per_item(problem.heads)) return false;
-  // Lists that share little leave most of a tile's products without use if many queries share it.
-  const bool shares_little = schedule.expected_overlap >= 0 && schedule.expected_overlap < 0.3f;
+  for (int s = 0; s < problem.segment_count; ++s) {
+    has_lists |= problem.segments[s].list.kind != ListKind::range;
+    rows += problem.segments[s].store.rows;
+  }
+  // Unpacking takes its time, which a window alone does not earn so soon.
+  if (was_fp8 && queries > 1) return rows >= 2 * problem.tokens ? 0.4f : 0.67f;
+  const float overlap = has_lists ? schedule.expected_overlap : 1.0f;  // neighbours' ranges are the same but for a row
+  // The portable kernel reads rows once for every slice of heads.
+  const auto slices = static_cast<float>((problem.heads + portable_heads - 1) / portable_heads);
+  return 1.4f * distinct_share(queries, overlap) / slices;
+}
+
+}  // namespace
+
+bool pays(const AttentionProblem& problem, const Schedule& schedule, int multiprocessors, bool was_fp8) {
+  const int queries = queries_per_item(problem.heads);
+  const std::int64_t items = problem.tokens / queries;
+  if (static_cast<float>(items) < least_items(problem, schedule, was_fp8) * static_cast<float>(multiprocessors)) {
+    return false;
+  }
+  // Lists that share little leave most of a tile's products without use if many queries share it. With more heads
+  // the portable kernel takes longer all the same.
+  const bool shares_little = schedule.expected_overlap >= 0 && schedule.expected_overlap < 0.2f;
   for (int s = 0; s < problem.segment_count; ++s) {
     const auto& [store, list] = problem.segments[s];
     if (store.kind != StoreKind::bf16) return false;
-    if (list.kind != ListKind::range && shares_little && queries_per_item(problem.heads) > 2) return false;
+    if (list.kind != ListKind::range && shares_little && problem.heads <= portable_heads) return false;
   }
   return true;
 }
@@ -181,17 +213,24 @@ QueryTileCall call_of(const AttentionProblem& problem, const Plan& plan) {
   call.wide_stores = takes_wide_stores(problem);
   for (int s = 0; s < problem.segment_count; ++s) {
     const bool in_order = is_in_order(problem.segments[s]);
-    call.by_copy_engine[s] = in_order || is_flat_bf16(problem.segments[s]);
-    if (!call.by_copy_engine[s]) continue;
+    call.rows_by_copy_engine[s] = in_order || is_flat_bf16(problem.segments[s]);
+    if (!call.rows_by_copy_engine[s]) continue;
     const RowStore store = in_order ? flattened(problem.segments[s].store) : problem.segments[s].store;
     // A whole tile is one box of eight column blocks; the blocks of a narrow one come one by one, to their places.
     call.maps[s][0] = row_map(store, tile_rows, width / block_columns);
     call.maps[s][1] = row_map(store, narrow_rows, 1);
   }
   const int heads = static_cast<int>(problem.heads);
-  call.q_map = bf16_tensor_map<3>(problem.q, {{width, block_columns, 2},
-                                              {heads, heads, q_head_stride(problem)},
-                                              {problem.tokens, plan.queries_per_item, q_token_stride(problem)}});
+  const auto item_map = [&](const void* data, std::int64_t head_stride, std::int64_t token_stride) {
+    return bf16_tensor_map<3>(data, {{width, block_columns, 2},
+                                     {heads, heads, head_stride},
+                                     {problem.tokens, plan.queries_per_item, token_stride}});
+  };
+  call.q_map = item_map(problem.q, q_head_stride(problem), q_token_stride(problem));
+  call.out_by_copy_engine = out_is_box(problem);
+  if (call.out_by_copy_engine) {
+    call.out_map = item_map(problem.out, out_head_stride(problem), out_token_stride(problem));
+  }
   return call;
 }
 
@@ -283,7 +322,9 @@ void attention(const AttentionProblem& problem, const Schedule& schedule, int de
       merge_lists(call, s, items, stream);
       merges = true;
     }
-    const auto kernel = has_fp8(problem) ? query_tiles<true> : query_tiles<false>;
+    const auto kernel = has_fp8(problem)                ? query_tiles<true, true>
+                        : problem.max_logits != nullptr ? query_tiles<false, true>
+                                                        : query_tiles<false, false>;
     const dim3 grid(static_cast<unsigned>(items < processors ? items : processors));
     if (merges) {
       launch_dependent(kernel, grid, dim3(block_threads), sizeof(SharedMemory), stream, call);
@@ -294,8 +335,9 @@ void attention(const AttentionProblem& problem, const Schedule& schedule, int de
 }
 
 void preload() {
-  load_kernel(query_tiles<false>, sizeof(SharedMemory));
-  load_kernel(query_tiles<true>, sizeof(SharedMemory));
+  load_kernel(query_tiles<false, false>, sizeof(SharedMemory));
+  load_kernel(query_tiles<false, true>, sizeof(SharedMemory));
+  load_kernel(query_tiles<true, true>, sizeof(SharedMemory));
   load_union_kernels<2>();
   load_union_kernels<4>();
   load_union_kernels<8>();

@@ -20,6 +20,13 @@ constexpr int queries_per_item(std::int64_t heads) {
   return static_cast<int>(fit < max_queries ? fit : max_queries);
 }
 
+/// Distinct rows that the lists of `queries` (>= 1) neighbours name, as a share of their entries: 1 / queries if they
+/// share all, 1 if nothing. `overlap`: share of a list that the next one has, too; < 0: unknown, taken as 0.
+constexpr float distinct_share(int queries, float overlap) {
+  const float shared = overlap > 0 ? (overlap < 1 ? overlap : 1) : 0;  // a NaN is unknown
+  return (1 + static_cast<float>(queries - 1) * (1 - shared)) / static_cast<float>(queries);
+}
+
 /// Whether the kernel computes this call.
 bool takes(const AttentionProblem& problem, const Schedule& schedule);
 /// Whether it is the fastest that does. `was_fp8`: the portable kernel would read fp8 pages instead.

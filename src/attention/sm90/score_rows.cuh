@@ -1,8 +1,11 @@
-// The score warpgroup: S = q K^T, the running maximum and sum, and P = exp2(S) as bf16 for the output warpgroups.
+// The score warpgroup: S = q K^T, the running maximum and sum, and P = 2^(S - m) as bf16 for the output warpgroups.
 //
 // Most of q stays in its registers (A operands), so that a tile costs shared memory little more than one pass over its
 // rows. Its softmax of a tile runs while the output warpgroups have the matrix units; everything here is written for
-// few registers and many independent instructions, since one warp per scheduler does it.
+// few registers and many independent instructions, since one warp per scheduler does it. One vote on all scores,
+// selected or not, tells whether any is far above its reference or not finite: only then are the selected ones looked
+// at before they become weights. Calls for the largest logits also look at every selected score on the way
+// (`with_largest`).
 #pragma once
 
 #include "attention/output.cuh"
@@ -11,6 +14,8 @@
 
 namespace raggedmla::gpu::sm90 {
 
+/// `with_largest`: keeps the largest selected score of every row.
+template <bool with_largest>
 class ScoreGroup {
  public:
   __device__ ScoreGroup(const QueryTileCall& call, SharedMemory& shared)
@@ -41,9 +46,6 @@ class ScoreGroup {
   /// The reference maximum follows the true one only when it lags by more than this (base 2): weights stay below 2^8,
   /// and the output is hardly ever rescaled.
   static constexpr float lag = 8.0f;
-  static constexpr int score_count = tile_rows / 2;
-  /// Scores of a tile: s[4 g + 2 i + e] is column 8 g + 2 (lane % 4) + e of row(i).
-  using Scores = float[score_count];
 
   __device__ int warp() const { return thread_ / warp_lanes; }
   __device__ int lane() const { return thread_ % warp_lanes; }
@@ -72,10 +74,17 @@ class ScoreGroup {
       load_fragments(q_[k], fragments + (k / 4) * block_bytes + swizzled(fragment_row, 2 * (k % 4) + lane() / 16));
     }
     synchronize(score_barrier, group_threads);
-    release(stage);
+    if (lane() == 0) {
+      shared_.q_taken[q_turn_].arrive();
+      shared_.tile_empty[stage].arrive();
+    }
+    q_turn_ = (q_turn_ + 1) % unsigned{turns};
     queries_ = queries_of(call_, item);
     for (int i = 0; i < 2; ++i) {
-      maximum_[i] = true_maximum_[i] = -infinity;
+      // A row without a query has garbage for scores: no finite one exceeds this. One that is not finite costs the rare
+      // path, and changes nothing.
+      reference_[i] = shared_.query_of_row[row(i)] < queries_ ? -infinity : infinity;
+      if (with_largest && lane() % 4 == 0) shared_.largest[row(i)] = -infinity;
       sum_[i] = 0;
     }
   }
@@ -86,10 +95,8 @@ class ScoreGroup {
     const AttentionProblem& problem = call_.problem;
     const float sums[2] = {warp_sum(sum_[0], 4), warp_sum(sum_[1], 4)};
     const int i = lane() % 4;
-    const float maxima[2] = {quad_maximum(true_maximum_[0]), quad_maximum(true_maximum_[1])};
     const float sum = i == 0 ? sums[0] : sums[1];
-    const float maximum = i == 0 ? maximum_[0] : maximum_[1], largest = i == 0 ? maxima[0] : maxima[1];
-    const HeadEnd end(maximum, sum);
+    const HeadEnd end(i == 0 ? reference_[0] : reference_[1], sum);
     Exchange& exchange = begin_exchange();
     if (i < 2) exchange.row_factor[row(i)] = end.factor(shared_.sink[row(i)]);
     end_exchange();
@@ -97,58 +104,56 @@ class ScoreGroup {
     const int r = row(i % 2), query = shared_.query_of_row[r];
     if (i >= 2 || query >= queries_) return;
     const std::int64_t t = std::int64_t{item} * call_.queries_per_item + query;
-    store_statistics(problem, t, r - query * static_cast<int>(problem.heads), end.lse(), end.max_logit(largest));
+    store_statistics(problem, t, r - query * static_cast<int>(problem.heads), end.lse(),
+                     with_largest ? end.max_logit(shared_.largest[r]) : 0.0f);  // seen since end_exchange()
   }
 
   // ---- tiles -------------------------------------------------------------------------------------------------------
+  // Scores in a thread: s[4 g + 2 i + e] is column 8 g + 2 (lane % 4) + e of row(i); `count`, half as many as the tile
+  // has rows.
 
   __device__ void score_tile(int stage, int rows) {
-    Scores s;
-    Masks masks;
-    multiply(stage, rows, s, masks);
-    take_turn();
-    const Selections& selections = shared_.selections[stage];
-    const bool repeats = *reinterpret_cast<const std::uint32_t*>(selections.repeats) != 0;
-    const std::uint64_t nonfinite = select(masks, s);
-    Exchange& exchange = begin_exchange();
-    weigh(s, exchange);
-    if (repeats) count_repeats(selections, s);
-    release(stage);
-    store(s);
-    if (lane() == 0) exchange.nonfinite_rows[warp()] = nonfinite;
-    end_exchange();
-    add_up(s);
+    if (rows > narrow_rows) [[likely]] {
+      score_tile<tile_rows>(stage);
+    } else {
+      score_tile<narrow_rows>(stage);
+    }
   }
 
-  /// What a thread looks at of a tile's selections: those of its two rows and of one query, so that the warp sees all.
-  struct Masks {
-    uint2 of_row[2], some;
-    __device__ void load(const Selections& selections, std::uint32_t row_queries) {
-      const auto* masks = reinterpret_cast<const uint2*>(selections.queries);
-      some = masks[lane_index() % max_queries];
-      of_row[0] = masks[row_queries & 0xFFFFu];
-      of_row[1] = masks[row_queries >> 16];
-    }
-  };
-
-  /// s = q K^T of the tile. Its masks are loaded meanwhile.
-  __device__ void multiply(int stage, int rows, Scores& s, Masks& masks) {
-    const std::uint64_t tile = descriptor::k_major(shared_address(shared_.tiles[stage]));
+  /// One tile of 64 or 16 rows.
+  template <int rows>
+  __device__ void score_tile(int stage) {
+    float s[rows / 2];
     fence_async_proxy();  // gathered rows came by cp.async
-    if (rows > narrow_rows) {
-      multiply(tile, s);
-      masks.load(shared_.selections[stage], row_queries_);
-      products_wait();
-      keep_in_registers(s);
-    } else {
-      float narrow[narrow_rows / 2];
-      multiply(tile, narrow);
-      masks.load(shared_.selections[stage], row_queries_);
-      products_wait();
-      keep_in_registers(narrow);
-#pragma unroll
-      for (int j = 0; j < score_count; ++j) s[j] = j < narrow_rows / 2 ? narrow[j < narrow_rows / 2 ? j : 0] : 0.0f;
+    multiply(descriptor::k_major(shared_address(shared_.tiles[stage])), s);
+    const Selections& selections = shared_.selections[stage];
+    const Masks masks(selections, row_queries_);  // loaded while the products run
+    products_wait();
+    keep_in_registers(s);
+    take_turn();
+    const std::uint32_t marks = selections.all_marks();
+    const bool unusual = any_lane(rises_or_is_not_finite(s));
+    Exchange& exchange = begin_exchange();
+    std::uint64_t nonfinite = 0;
+    bool rescale = false;
+    if (unusual) [[unlikely]] {
+      if (some_query_skips_rows(selections)) nonfinite = nonfinite_columns(s);
+      rescale = raise_references(masks, s, exchange);
     }
+    if (lane() == 0) {
+      exchange.nonfinite_rows[warp()] = nonfinite;
+      exchange.rescale[warp()] = rescale ? 1 : 0;
+    }
+    if (marks != 0) {
+      weigh<true>(s, masks);
+      if ((marks & any_repeats) != 0) count_repeats(selections, s);
+    } else {
+      weigh<false>(s, masks);
+    }
+    release(stage);
+    store(s);
+    end_exchange();
+    add_up(s);
   }
 
   template <int count>
@@ -170,88 +175,86 @@ class ScoreGroup {
     products_commit();
   }
 
-  /// Scores of rows that a query does not select become -inf. Returns the cache rows, if some query skips rows, whose
-  /// scores are all infinite or NaN: since key and value are the same row, a row with a NaN or an Inf shows so, and a
-  /// query with one does not.
-  __device__ std::uint64_t select(const Masks& masks, Scores& s) const {
-    const bool all_rows = (masks.some.x & masks.some.y) == 0xFFFFFFFFu;
-    if (__all_sync(all_lanes, all_rows || lane() % max_queries >= queries_)) return 0;
+  /// Which of the tile's rows this thread's two rows of q select.
+  struct Masks {
+    uint2 of_row[2];
+    __device__ Masks(const Selections& selections, std::uint32_t row_queries) {
+      const auto* masks = reinterpret_cast<const uint2*>(selections.queries);
+      of_row[0] = masks[row_queries & 0xFFFFu];
+      of_row[1] = masks[row_queries >> 16];
+    }
+    /// Whether row(i) selects column 8 g + 2 (lane % 4) + e.
+    __device__ bool selects(int i, int g, int e) const {
+      const std::uint32_t of_lane = (g < 4 ? of_row[i].x : of_row[i].y) >> (2 * (lane_index() % 4));
+      return (of_lane >> (8 * (g % 4) + e) & 1) != 0;
+    }
+  };
 
+  /// Whether a score of this lane, selected or not, is far above the reference, or infinite or NaN.
+  template <int count>
+  __device__ bool rises_or_is_not_finite(const float (&s)[count]) const {
+    const float scale = call_.problem.scale * log2_e;
     float watch[4] = {0, 0, 0, 0};  // stay 0 unless a score is infinite or NaN
 #pragma unroll
-    for (int j = 0; j < score_count; ++j) watch[j % 4] = fmaf(s[j], 0.0f, watch[j % 4]);
-    const bool suspect = any_lane((watch[0] + watch[1]) + (watch[2] + watch[3]) != 0);
-    const std::uint64_t nonfinite = suspect ? nonfinite_columns(s) : 0;
+    for (int j = 0; j < count; ++j) watch[j % 4] = fmaf(s[j], 0.0f, watch[j % 4]);
+    bool unusual = (watch[0] + watch[1]) + (watch[2] + watch[3]) != 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint2 mask = masks.of_row[i];
-      const std::uint32_t mine[2] = {mask.x >> (2 * (lane() % 4)), mask.y >> (2 * (lane() % 4))};
+      float part[2];
 #pragma unroll
-      for (int g = 0; g < tile_rows / 8; ++g) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          if ((mine[g / 4] >> (8 * (g % 4) + e) & 1) == 0) s[4 * g + 2 * i + e] = -infinity;
-        }
+      for (int g = 0; g < count / 4; ++g) {
+        const float pair = fmaxf(s[4 * g + 2 * i], s[4 * g + 2 * i + 1]);
+        part[g % 2] = g < 2 ? pair : fmaxf(part[g % 2], pair);
       }
+      unusual |= fmaxf(part[0], part[1]) * scale > reference_[i] + lag;
     }
-    return nonfinite;
+    return unusual;
   }
 
-  /// Columns that are not finite in any of the warp's rows.
-  __device__ std::uint64_t nonfinite_columns(const Scores& s) const {
+  __device__ bool some_query_skips_rows(const Selections& selections) const {
+    const uint2 mask = reinterpret_cast<const uint2*>(selections.queries)[lane() % max_queries];
+    return any_lane((mask.x & mask.y) != 0xFFFFFFFFu && lane() % max_queries < queries_);
+  }
+
+  /// Columns without a finite score in all of the warp's rows: since key and value are the same row, a row with a NaN
+  /// or an Inf shows so, and a query with one does not.
+  template <int count>
+  __device__ std::uint64_t nonfinite_columns(const float (&s)[count]) const {
     std::uint32_t finite[2] = {0, 0};
 #pragma unroll
-    for (int j = 0; j < score_count; ++j) {
+    for (int j = 0; j < count; ++j) {
       const int column = 8 * (j / 4) + j % 2;
       if (fabsf(s[j]) < infinity) finite[column / 32] |= 1u << (column % 32 + 2 * (lane() % 4));
     }
-    return ~(static_cast<std::uint64_t>(__reduce_or_sync(all_lanes, finite[1])) << 32 |
-             __reduce_or_sync(all_lanes, finite[0]));
+    const std::uint64_t all = count < tile_rows / 2 ? (std::uint64_t{1} << (2 * count % 64)) - 1 : ~std::uint64_t{0};
+    return all & ~(static_cast<std::uint64_t>(__reduce_or_sync(all_lanes, finite[1])) << 32 |
+                   __reduce_or_sync(all_lanes, finite[0]));
   }
 
-  /// Scores become weights; the output so far may have to be rescaled.
-  __device__ void weigh(Scores& s, Exchange& exchange) {
+  /// Looks at the selected scores alone: raises the maxima that lag too far behind them. Returns whether the output so
+  /// far must be rescaled, by factors in the exchange.
+  template <int count>
+  __device__ bool raise_references(const Masks& masks, const float (&s)[count], Exchange& exchange) {
     const float scale = call_.problem.scale * log2_e;
-    float largest[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float part[4];
-#pragma unroll
-      for (int g = 0; g < tile_rows / 8; ++g) {
-        const float pair = fmaxf(s[4 * g + 2 * i], s[4 * g + 2 * i + 1]);
-        part[g % 4] = g < 4 ? pair : fmaxf(part[g % 4], pair);
-      }
-      largest[i] = fmaxf(fmaxf(part[0], part[1]), fmaxf(part[2], part[3]));
-    }
-    bool rises = false;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      largest[i] *= scale;
-      true_maximum_[i] = fmaxf(true_maximum_[i], largest[i]);  // of this lane's columns
-      rises |= largest[i] > maximum_[i] + lag;
-    }
-    const bool rescale = any_lane(rises) && raise_maxima(largest, exchange);
-    if (lane() == 0) exchange.rescale[warp()] = rescale ? 1 : 0;
-    const float minus_m[2] = {maximum_[0] == -infinity ? 0.0f : -maximum_[0],
-                              maximum_[1] == -infinity ? 0.0f : -maximum_[1]};
-    // Not fused: the maximum is made of rounded products, too, and in huge logits the rounding is huge.
-#pragma unroll
-    for (int j = 0; j < score_count; ++j) s[j] = exp2_fast(__fadd_rn(__fmul_rn(s[j], scale), minus_m[j / 2 % 2]));
-  }
-
-  /// Raises what lags too far behind. Returns whether the output so far must be rescaled, by factors in the exchange.
-  __device__ bool raise_maxima(float (&largest)[2], Exchange& exchange) {
     float factor[2] = {1, 1};
     bool rescale = false;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      largest[i] = quad_maximum(largest[i]);
-      if (!(largest[i] > maximum_[i] + lag)) continue;
-      if (maximum_[i] != -infinity) {
-        factor[i] = exp2_fast(maximum_[i] - largest[i]);
+      float largest = -infinity;
+#pragma unroll
+      for (int g = 0; g < count / 4; ++g) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (masks.selects(i, g, e)) largest = fmaxf(largest, s[4 * g + 2 * i + e]);
+        }
+      }
+      largest = quad_maximum(largest * scale);
+      if (!(largest > reference_[i] + lag)) continue;
+      if (reference_[i] != -infinity) {
+        factor[i] = exp2_fast(reference_[i] - largest);
         rescale = true;
       }
-      maximum_[i] = largest[i];
+      reference_[i] = largest;
     }
     if (!any_lane(rescale)) return false;
 #pragma unroll
@@ -262,28 +265,60 @@ class ScoreGroup {
     return true;
   }
 
+  /// Scores become weights, 0 for rows that a query does not select.
+  template <bool masked, int count>
+  __device__ void weigh(float (&s)[count], const Masks& masks) const {
+    const float scale = call_.problem.scale * log2_e;
+    const float minus_m[2] = {reference_[0] == -infinity ? 0.0f : -reference_[0],
+                              reference_[1] == -infinity ? 0.0f : -reference_[1]};
+    float largest[2] = {-infinity, -infinity};
+    // The sum is not fused with the product: references are made of rounded products, too, and in huge logits the
+    // rounding is huge. Masks come last, where nothing waits for them, unless the largest logit is wanted.
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const int i = j / 2 % 2, g = j / 4;
+      const bool selected = !masked || masks.selects(i, g, j % 2);
+      float logit = __fmul_rn(s[j], scale);
+      if (with_largest) {
+        logit = selected ? logit : -infinity;
+        largest[i] = fmaxf(largest[i], logit);
+      }
+      const float weight = exp2_fast(__fadd_rn(logit, minus_m[i]));
+      s[j] = (with_largest || selected) ? weight : 0.0f;
+    }
+    if constexpr (with_largest) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        largest[i] = quad_maximum(largest[i]);
+        if (lane() % 4 == 0) shared_.largest[row(i)] = fmaxf(shared_.largest[row(i)], largest[i]);
+      }
+    }
+  }
+
   __device__ static float quad_maximum(float value) {
     value = fmaxf(value, shuffle_xor(value, 1));
     return fmaxf(value, shuffle_xor(value, 2));
   }
 
   /// A row that a query selects n times has n times the weight.
-  __device__ void count_repeats(const Selections& selections, Scores& weights) const {
+  template <int count>
+  __device__ void count_repeats(const Selections& selections, float (&weights)[count]) const {
     const int shift[2] = {4 * (shared_.query_of_row[row(0)] % max_queries),
                           4 * (shared_.query_of_row[row(1)] % max_queries)};
 #pragma unroll
-    for (int j = 0; j < score_count; ++j) {
+    for (int j = 0; j < count; ++j) {
       const std::uint32_t counts = selections.counts[8 * (j / 4) + 2 * (lane() % 4) + j % 2];
       if (weights[j] != 0) weights[j] *= static_cast<float>(counts >> shift[j / 2 % 2] & 15);
     }
   }
 
-  __device__ void add_up(const Scores& weights) {
+  template <int count>
+  __device__ void add_up(const float (&weights)[count]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float part[2] = {0, 0};
 #pragma unroll
-      for (int g = 0; g < tile_rows / 8; ++g) {
+      for (int g = 0; g < count / 4; ++g) {
         part[0] += weights[4 * g + 2 * i];
         part[1] += weights[4 * g + 2 * i + 1];
       }
@@ -292,11 +327,12 @@ class ScoreGroup {
   }
 
   /// Weights to the exchange, as the K-major operand of the second product.
-  __device__ void store(const Scores& weights) const {
+  template <int count>
+  __device__ void store(const float (&weights)[count]) const {
     const int fragment_row = 16 * warp() + lane() % 16;
     const std::uint32_t p = shared_address(shared_.probabilities[at_.index]) + fragment_row * 128;
 #pragma unroll
-    for (int g = 0; g < tile_rows / 8; g += 2) {
+    for (int g = 0; g < count / 4; g += 2) {
       const float* w = weights + 4 * g;
       store_fragments(p + (((g + lane() / 16) ^ (lane() & 7)) << 4), pack_bf16(w[0], w[1]), pack_bf16(w[2], w[3]),
                       pack_bf16(w[4], w[5]), pack_bf16(w[6], w[7]));
@@ -320,7 +356,7 @@ class ScoreGroup {
   __device__ void take_turn() {
     sync_warp();
     if (lane() == 0) shared_.multiplied[turn_].arrive();
-    turn_ = (turn_ + 1) % turns;
+    turn_ = (turn_ + 1) % unsigned{turns};
   }
   __device__ void release(int stage) {
     sync_warp();
@@ -331,12 +367,13 @@ class ScoreGroup {
   SharedMemory& shared_;
   const int thread_;
   RingPosition<2> at_;  // in the exchange
-  int turn_ = 0;
+  unsigned turn_ = 0, q_turn_ = 0;
   int queries_ = 0;            // of the item
   std::uint32_t row_queries_;  // of this thread's two rows, 16 bits each
 
   std::uint32_t q_[4 * q_register_blocks][4];
-  float maximum_[2], true_maximum_[2], sum_[2];  // base 2
+  // Base 2: -inf before the first selected row, +inf in rows without a query; this lane's share of the sum of weights.
+  float reference_[2], sum_[2];
 };
 
 }  // namespace raggedmla::gpu::sm90

@@ -36,10 +36,17 @@ struct StageInfo {
 struct Selections {
   // Bit j of queries[g]: query g selects row j at least once. 16 rows a word, so that a loading warp writes its own.
   alignas(8) std::uint16_t queries[max_queries][tile_rows / 16];
-  // Non-zero where a row of these 16 is selected more than once by a query; `counts` is valid only then.
-  std::uint8_t repeats[tile_rows / 16];
+  // Of the same 16 rows: `skips` if one of queries_per_item queries does not select one of them (rows behind the tile's
+  // last and queries behind the call's last count), `repeats` if one selects a row more than once; only then is
+  // `counts` valid.
+  alignas(4) std::uint8_t marks[tile_rows / 16];
   std::uint32_t counts[tile_rows];  // how often query g selects the row: nibble g
+
+  static constexpr std::uint8_t skips = 1, repeats = 2;
+  /// The marks of all rows at once.
+  __device__ std::uint32_t all_marks() const { return *reinterpret_cast<const std::uint32_t*>(marks); }
 };
+inline constexpr std::uint32_t any_repeats = Selections::repeats * 0x01010101u;
 
 /// Scores of one tile as the output warpgroups take them.
 struct Exchange {
@@ -62,11 +69,13 @@ struct SharedMemory {
   Selections selections[stages];
   StageInfo info[stages];
   Exchange exchange[2];
+  float largest[query_rows];              // by row of products: selected score of the item, base 2; `with_largest` only
   float sink[query_rows];                 // by row of products, base 2; the same for every item
   std::uint8_t query_of_row[query_rows];  // likewise: row m is head m % H of query m / H; unused rows have 255
   Barrier tile_full[stages], tile_empty[stages];
   Barrier scores_full[2], scores_empty[2];
   Barrier multiplied[turns];
+  Barrier q_taken[turns];
 };
 static_assert(sizeof(SharedMemory) <= 232448, "a block has 227 KiB");
 
@@ -77,6 +86,9 @@ inline constexpr int scores_full_arrivals = 4, scores_empty_arrivals = 8;
 // The matrix units belong to the first product of the next tile before the second product of this one: `multiplied`
 // hears of every entry of the ring when its first product is done (or it has none).
 inline constexpr int multiplied_arrivals = 4;
+// `q_taken` hears, item by item, that the score warpgroup has q out of its stage, through which the output of the item
+// before then leaves. `turns` of them: the score warpgroup may be several items ahead if these have no rows.
+inline constexpr int q_taken_arrivals = 4;
 
 // Ids of barriers within one warpgroup (0 is __syncthreads).
 inline constexpr int score_barrier = 1, output_barrier = 2;  // and 3: one for each half

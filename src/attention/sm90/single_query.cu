@@ -10,6 +10,7 @@
 // Shared memory binds: a tile is written once and read twice, by S = q K^T and by O += P V. So every score warp has all
 // of q in its registers, which leaves no slices of S to be added through shared memory, and nothing but the copies and
 // the two products touches a row.
+#include "attention/sm90/query_tiles.hpp"
 #include "attention/sm90/single_query_load.cuh"
 #include "attention/sm90/single_query_output.cuh"
 #include "attention/sm90/single_query_score.cuh"
@@ -88,6 +89,7 @@ bool takes(const AttentionProblem& problem, const Schedule& schedule) {
 // Both from measurements on an H200, docs/kernels-hopper.md.
 
 bool suits(const AttentionProblem& problem, const Schedule& schedule) {
+  if (problem.heads < 1 || problem.heads > max_heads) return false;
   bool has_lists = false, has_ranges = false;
   for (int s = 0; s < problem.segment_count; ++s) {
     const bool is_range = problem.segments[s].list.kind == ListKind::range;
@@ -96,9 +98,9 @@ bool suits(const AttentionProblem& problem, const Schedule& schedule) {
   }
   // Without a hint: never much worse than query tiles, which are slower than the portable kernel if little is shared.
   if (schedule.expected_overlap < 0) return has_lists && !has_ranges;
-  // Where query tiles overtake: 0.757 ms at overlap 0.5 and 0.544 at 0.8 against 0.663 (H 16, K 1152), 0.453 at 0.3 and
-  // 0.354 at 0.5 against 0.389 (H 8, K 640). A tile of eight queries gains from less overlap than one of four.
-  return has_lists && schedule.expected_overlap < (problem.heads > 8 ? 0.62f : 0.42f);
+  // Query tiles overtake where their lists have two thirds of the rows left when duplicates are gone, whatever the
+  // number of queries and the length of the lists: measured 0.64 to 0.70 with 4 to 16 heads and 384 to 1,152 rows.
+  return has_lists && distinct_share(queries_per_item(problem.heads), schedule.expected_overlap) > 0.66f;
 }
 
 bool pays(const AttentionProblem& problem, int multiprocessors, bool was_fp8) {

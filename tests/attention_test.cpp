@@ -40,6 +40,12 @@ AttentionCase stated(double overlap, AttentionCase c) {
   return c;
 }
 
+/// Output rows that start anywhere: not where the copy engine or stores of 16 bytes may.
+AttentionCase odd_out(AttentionCase c) {
+  c.out_pad = 1;
+  return c;
+}
+
 /// Lists that share what they are said to, or a part that nobody stated: together the hints choose every Hopper kernel.
 void add_overlaps(std::vector<AttentionCase>& t) {
   for (const int percent : {-1, 0, 50, 80, 95}) {
@@ -57,6 +63,15 @@ void add_overlaps(std::vector<AttentionCase>& t) {
   const SegmentCase ring = shared(fp8_fnuz, range_ring, 64, 640, 0.95), fp8 = shared(fp8_ocp, dense, 130, 2500, 0.8);
   t.push_back(stated(0.8, {"overlap_fp8", 9, 16, {fp8, ring}, Sink::normal}));
   t.push_back(stated(0.8, {"overlap_fp8_heads", 3, 48, {fp8}, Sink::normal}));
+  t.push_back(stated(17, {"overlap_absurd", 9, 16, {shared(flat, ragged, 97, 2000, 0.8)}}));
+  t.push_back(stated(std::nan(""), {"overlap_nan", 9, 16, {shared(flat, ragged, 97, 2000, 0.8)}}));
+}
+
+void add_odd_outputs(std::vector<AttentionCase>& t) {
+  const SegmentCase lists = shared(flat, ragged, 97, 2000, 0.8), ranges = shared(flat, range_flat, 100, 1000, 0.95);
+  t.push_back(odd_out({"odd_out_lists", 9, 12, {lists}, Sink::normal, false, true}));
+  t.push_back(odd_out({"odd_out_ranges", 9, 16, {ranges}, Sink::normal, false, true}));
+  t.push_back(odd_out({"odd_out_f32", 9, 24, {lists, ranges}, Sink::none, true, true}));
 }
 
 /// A row of NaN that one query of a tile selects and its mates do not: theirs are exact, its own are NaN.
@@ -266,6 +281,7 @@ const std::vector<AttentionCase>& cases() {
     t.push_back({"duplicates", 9, 8, {{flat, dense, 300, 70}}, Sink::normal});
     t.push_back({"many_duplicates", 9, 16, {{flat, ragged, 300, 9}}, Sink::normal});
     add_overlaps(t);
+    add_odd_outputs(t);
     add_nan_rows(t);
     add_buffers(t);
     add_many_queries(t);
@@ -410,7 +426,10 @@ TEST_P(AttentionBackends, NoTokensAndNoHeadsSucceed) {
   AttentionData no_tokens({"", 0, 16, {{flat, dense, 40}}});
   EXPECT_NO_THROW(run_attention(no_tokens.call, GetParam()));
   AttentionData no_heads({"", 2, 0, {{flat, dense, 40}}});
-  EXPECT_NO_THROW(run_attention(no_heads.call, GetParam()));
+  for (const float hint : {-1.0f, 0.0f, 0.8f}) {  // chooses the kernel, before anybody looks at the heads
+    no_heads.call.schedule.expected_overlap = hint;
+    EXPECT_NO_THROW(run_attention(no_heads.call, GetParam()));
+  }
 }
 
 TEST_P(AttentionBackends, EqualBitsFromRunToRun) {

@@ -141,7 +141,9 @@ AttentionData::AttentionData(const AttentionCase& c) : random(c.seed * 7919 + 17
   const std::int64_t query_stride = c.query_stride > 0 ? c.query_stride : H * (width + pad) + pad;
   q = Tensor(DataType::bf16, {T, H, width}, {query_stride, width + pad, 1});
   q.fill_normal(random);
-  out = Tensor(c.f32_out ? DataType::f32 : DataType::bf16, {T, H, width}, {query_stride, width + pad, 1});
+  const std::int64_t out_pitch = width + (c.out_pad > 0 ? c.out_pad : pad);
+  out = Tensor(c.f32_out ? DataType::f32 : DataType::bf16, {T, H, width},
+               {c.out_pad > 0 ? H * out_pitch : query_stride, out_pitch, 1});
   lse = Tensor(DataType::f32, {T, H}, {H + pad, 1});
   max_logits =
       Tensor(DataType::f32, {T, H}, c.strided ? std::vector<std::int64_t>{1, T + 3} : std::vector<std::int64_t>{H, 1});

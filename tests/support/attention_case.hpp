@@ -41,6 +41,7 @@ struct AttentionCase {
   float stated_overlap = -1;      // the hint of the call
   std::int64_t query_stride = 0;  // of q and out in elements, 0 = as `strided` says
   bool gpu_only = false;          // too much work for a CPU
+  std::int64_t out_pad = 0;       // elements between the rows of out, 0 = as `strided` says
 };
 
 class Selected;

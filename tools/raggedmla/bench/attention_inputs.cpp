@@ -119,7 +119,7 @@ AttentionInputs::AttentionInputs(const Bench& bench, const PrefillShape& s, std:
     if (s.compressed > 0) range(s.compressed, 2, 0, s.compressed);
   }
   call.segments = segments;
-  call.schedule.expected_overlap = s.kind == RowKind::lists ? static_cast<float>(s.overlap) : -1.0f;
+  if (s.kind == RowKind::lists) call.schedule.expected_overlap = static_cast<float>(s.expected_overlap());
 }
 
 AttentionInputs::AttentionInputs(const Bench& bench, const DecodeShape& s, std::uint64_t seed) : bench_(bench) {

@@ -16,12 +16,18 @@ struct PrefillShape {
   std::string name;
   std::int64_t tokens, heads, window, compressed;
   RowKind kind = RowKind::lists;
-  double overlap = 0;               ///< of neighbouring top-k lists
-  bool window_is_disjoint = false;  ///< the whole list, window included, has nothing in common with its neighbour's
+  double overlap = 0;               ///< of the compressed rows of neighbouring lists
+  bool window_is_disjoint = false;  ///< no window of neighbouring rows: the whole list shares `overlap` with the next
   std::int64_t rows = 8192;         ///< of the flat buffer that lists name
   bool fp8_pages = false;           ///< of 64 rows; the compressed rows of ranges: of 2
 
   std::int64_t list_length() const { return window + compressed; }
+  /// Of whole lists (Schedule::expected_overlap): neighbours share all but one row of a window.
+  double expected_overlap() const {
+    const double shared_window =
+        window_is_disjoint ? overlap * static_cast<double>(window) : static_cast<double>(window - 1);
+    return (shared_window + overlap * static_cast<double>(compressed)) / static_cast<double>(list_length());
+  }
 };
 
 /// Decode: one query of each of `batch` requests over fp8 pages.

@@ -91,7 +91,7 @@ class Loader {
     const SharedAddress record = scales_ + (pair % 2 * 2 * rows_of_warp + lane_) * 8;
     if (slot >= 0) {
       address_ = store.row(slot);
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(record), "l"(store.scales(slot)) : "memory");
+      copy_8_bytes(record, store.scales(slot));
     } else {
       address_ = store.data;  // nothing is read
       store_shared(record, Words<2>{{0x7F7F7F7Fu, 0x7F7F7F7Fu}});
@@ -118,10 +118,10 @@ class Loader {
       copy_16_bytes(landing + r * landing_pitch + chunk * 16, source + chunk * 16, started_.valid >> (first + r) & 1);
     }
   }
-  __device__ static void end_of_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  __device__ static void end_of_batch() { commit_copies(); }
   /// Waits for the oldest of the batches under way.
   __device__ static void wait_for_batch() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(batches_of_tile - 1) : "memory");
+    wait_for_copies<batches_of_tile - 1>();
     sync_warp();
   }
 

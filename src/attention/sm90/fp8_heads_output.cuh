@@ -86,9 +86,7 @@ class OutputGroup {
     if (lane_ < 16 && h < problem_.heads) {
       const float* out =
           partials.out + ((place_.t * problem_.heads + h) * place_.splits + place_.split) * width + half_ * channels;
-      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(out),
-                   "r"(passing + lane_ * passing_pitch), "r"(channels * 4)
-                   : "memory");
+      store_bytes(out, passing + lane_ * passing_pitch, channels * 4);
     }
     wait_for_bulk_stores();
   }

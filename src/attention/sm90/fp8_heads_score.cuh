@@ -57,7 +57,7 @@ class ScoreGroup {
       const bool real = h < real_heads;
       copy_16_bytes(target + swizzled(h, chunk % 8), real ? source + h * problem_.q_stride_head : source, real);
     }
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    wait_for_all_copies();
     fence_async_proxy();
     synchronize(barrier, group_threads);
 #pragma unroll

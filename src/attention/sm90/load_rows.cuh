@@ -8,6 +8,7 @@
 #include "attention/sm90/shared_tile.cuh"
 #include "gpu/dependent_launch.cuh"
 #include "gpu/fp8.cuh"
+#include "gpu/shared_memory.cuh"
 
 namespace raggedmla::gpu::sm90 {
 
@@ -114,8 +115,7 @@ class Loader {
   }
 
   __device__ static void prefetch(const IntArray& array, std::int64_t i) {
-    const auto* address = static_cast<const std::uint8_t*>(array.data) + i * array.stride0 * (array.wide ? 8 : 4);
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
+    prefetch_to_l1(static_cast<const std::uint8_t*>(array.data) + i * array.stride0 * (array.wide ? 8 : 4));
   }
 
   /// Ranges of neighbouring queries overlap: the tiles walk their hull and jump over gaps, for queries of one request
@@ -373,17 +373,12 @@ class Loader {
         std::uint32_t out[4][2];
         Fp8Decoder<encoding>::decode(words, scale[b], out);
         if (lane() < code_lanes) {
-          store_chunk(block + swizzled(i + b, chunk), out[0][0], out[0][1], out[1][0], out[1][1]);
-          store_chunk(block + swizzled(i + b, chunk + 1), out[2][0], out[2][1], out[3][0], out[3][1]);
+          store_shared(block + swizzled(i + b, chunk), Words<4>{{out[0][0], out[0][1], out[1][0], out[1][1]}});
+          store_shared(block + swizzled(i + b, chunk + 1), Words<4>{{out[2][0], out[2][1], out[3][0], out[3][1]}});
         }
       }
     }
     fence_async_proxy();
-  }
-
-  __device__ static void store_chunk(std::uint32_t address, std::uint32_t a, std::uint32_t b, std::uint32_t c,
-                                     std::uint32_t d) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
   }
 
   static constexpr std::uint32_t no_row = 0xFFFFFFFFu;

@@ -67,7 +67,9 @@ Choice choose(const AttentionProblem& problem, const Schedule& schedule, bool mu
               bool was_fp8) {
   Choice order[] = {Choice::fp8_heads, Choice::query_tiles, Choice::single_query};  // the better one first
   if constexpr (with_sm90) {
-    if (sm90::single_query::suits(problem, schedule)) std::swap(order[1], order[2]);
+    if (takes(Choice::single_query, problem, schedule) && sm90::single_query::suits(problem, schedule)) {
+      std::swap(order[1], order[2]);
+    }
   }
   for (const Choice choice : order) {
     if (!takes(choice, problem, schedule)) continue;

@@ -76,6 +76,16 @@ __device__ inline void copy_8_bytes(SharedAddress target, const void* source) {
 
 #else
 
+/// Ends a group of this thread's copies.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until at most `groups` of this thread's groups are under way.
+template <int groups>
+__device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
+/// Waits for all of this thread's copies, in groups or not.
+__device__ inline void wait_for_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 template <int copies>
 class AsyncCopies {
  public:
@@ -86,18 +96,17 @@ class AsyncCopies {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
                  "r"(valid ? 16 : 0));
   }
-  __device__ void commit() { asm volatile("cp.async.commit_group;"); }
+  __device__ void commit() { commit_copies(); }
   __device__ void land() {}
-  /// Waits until at most `groups` of this thread's groups are under way.
   template <int groups>
   __device__ void wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+    wait_for_copies<groups>();
   }
 };
 
 /// 8 bytes, part of the thread's current group.
 __device__ inline void copy_8_bytes(SharedAddress target, const void* source) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(target), "l"(source));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(target), "l"(source) : "memory");
 }
 
 #endif

@@ -1,5 +1,5 @@
-// Copies between global and shared memory that run beside the threads: cp.async of 16 bytes (any gather) and 8, rows of
-// bytes, and tiles of a matrix by the tensor copy engine.
+// Hopper's copies between global and shared memory that run beside the threads: 16-byte cp.async (any gather; groups of
+// them stand in async_copy.cuh), rows of bytes, and tiles of a matrix by the tensor copy engine.
 #pragma once
 
 #include <cuda.h>
@@ -17,20 +17,6 @@ __device__ inline void copy_16_bytes(std::uint32_t shared_destination, const voi
                "r"(valid ? 16 : 0)
                : "memory");
 }
-
-/// 8 bytes, through L1.
-__device__ inline void copy_8_bytes(std::uint32_t shared_destination, const void* source) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_destination), "l"(source) : "memory");
-}
-/// Ends a group of this thread's copies of 16 and 8 bytes.
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits until at most `pending` groups of them are under way.
-template <int pending>
-__device__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-}
-/// Waits for all of them, in groups or not.
-__device__ inline void wait_for_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /// Sends for a line that is read soon.
 __device__ inline void prefetch_to_l1(const void* address) { asm volatile("prefetch.global.L1 [%0];" ::"l"(address)); }

@@ -150,7 +150,7 @@ class OutputGroup {
 #pragma unroll
     for (int g = 0; g < channels / 8; g += 2) {
       const float* o = o_ + 4 * g;
-      const int chunk = (g % 8 + lane() / 16) ^ (lane() & 7);  // swizzled
+      const int chunk = (g % 8 + lane() / 16) ^ (lane() & 7);  // swizzled(), in fewer registers
       store_fragments(lane_row + g / 8 * block_bytes + (chunk << 4), pack_bf16(o[0], o[1]), pack_bf16(o[2], o[3]),
                       pack_bf16(o[4], o[5]), pack_bf16(o[6], o[7]));
     }

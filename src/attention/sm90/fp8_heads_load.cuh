@@ -7,6 +7,7 @@
 #pragma once
 
 #include "attention/sm90/fp8_heads_shared.cuh"
+#include "gpu/async_copy.cuh"
 #include "gpu/fp8.cuh"
 #include "gpu/shared_memory.cuh"
 

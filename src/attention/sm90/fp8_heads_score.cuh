@@ -4,6 +4,7 @@
 
 #include "attention/output.cuh"
 #include "attention/sm90/fp8_heads_shared.cuh"
+#include "gpu/async_copy.cuh"
 #include "gpu/mma/sm90.cuh"
 #include "gpu/shared_memory.cuh"
 

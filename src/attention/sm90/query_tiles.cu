@@ -312,6 +312,9 @@ void attention(const AttentionProblem& problem, const Schedule& schedule, int de
   const Plan cut = plan(problem, schedule);
   QueryTileCall call = call_of(problem, cut);
   if (workspace.data != nullptr) place_unions(call, cut, workspace_scratch(workspace));
+  const auto kernel = has_fp8(problem)                ? query_tiles<true, true>
+                      : problem.max_logits != nullptr ? query_tiles<false, true>
+                                                      : query_tiles<false, false>;
   const int processors = properties(device).multiprocessors;
   for (call.first_item = 0; call.first_item < cut.items; call.first_item = call.last_item) {
     const int left = cut.items - call.first_item, items = left < cut.items_per_round ? left : cut.items_per_round;
@@ -322,9 +325,6 @@ void attention(const AttentionProblem& problem, const Schedule& schedule, int de
       merge_lists(call, s, items, stream);
       merges = true;
     }
-    const auto kernel = has_fp8(problem)                ? query_tiles<true, true>
-                        : problem.max_logits != nullptr ? query_tiles<false, true>
-                                                        : query_tiles<false, false>;
     const dim3 grid(static_cast<unsigned>(items < processors ? items : processors));
     if (merges) {
       launch_dependent(kernel, grid, dim3(block_threads), sizeof(SharedMemory), stream, call);

@@ -231,8 +231,8 @@ class ScoreGroup {
                    __reduce_or_sync(all_lanes, finite[0]));
   }
 
-  /// Looks at the selected scores alone: raises the maxima that lag too far behind them. Returns whether the output so
-  /// far must be rescaled, by factors in the exchange.
+  /// Looks at the selected scores alone: raises the references that lag too far behind them. Returns whether the output
+  /// so far must be rescaled, by factors in the exchange.
   template <int count>
   __device__ bool raise_references(const Masks& masks, const float (&s)[count], Exchange& exchange) {
     const float scale = call_.problem.scale * log2_e;

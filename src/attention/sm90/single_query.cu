@@ -89,7 +89,6 @@ bool takes(const AttentionProblem& problem, const Schedule& schedule) {
 // Both from measurements on an H200, docs/kernels-hopper.md.
 
 bool suits(const AttentionProblem& problem, const Schedule& schedule) {
-  if (problem.heads < 1 || problem.heads > max_heads) return false;
   bool has_lists = false, has_ranges = false;
   for (int s = 0; s < problem.segment_count; ++s) {
     const bool is_range = problem.segments[s].list.kind == ListKind::range;

@@ -12,7 +12,7 @@ inline constexpr int max_heads = 16;
 
 /// Whether the kernel computes this call.
 bool takes(const AttentionProblem& problem, const Schedule& schedule);
-/// Whether it is the better one of the Hopper kernels for such lists.
+/// Whether it is the better one of the Hopper kernels for the lists of a call that it takes.
 bool suits(const AttentionProblem& problem, const Schedule& schedule);
 /// Whether it is faster than the portable kernel. `was_fp8`: which would read fp8 pages instead.
 bool pays(const AttentionProblem& problem, int multiprocessors, bool was_fp8);
